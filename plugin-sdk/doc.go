@@ -1,0 +1,10 @@
+// Package pluginsdk is the contract between Spillway and a provider plugin, and
+// what a plugin's author needs to keep it: [Provider], the errors, and [Serve].
+//
+// A provider turns absolute wishes ("this group shall have 7 instances", "end
+// exactly these two") into calls of one cloud. It decides nothing: how many,
+// which one and when to try again are the control plane's.
+//
+// It imports only the generated contract, go-plugin, grpc and the standard
+// library, so that a plugin is as small as its cloud's SDK allows.
+package pluginsdk

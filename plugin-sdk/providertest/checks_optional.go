@@ -1,0 +1,121 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+)
+
+// optionalChecks are about what not every cloud can do. They begin and end with
+// MaxInstances running.
+var optionalChecks = []check{
+	{
+		name:    "withdraw",
+		promise: "Withdraw lowers desired by what isn't filled, ends no instance that exists, and is ErrConflict if desired isn't the expected one; ErrUnsupported without the capability",
+		run:     withdraw,
+	},
+	{
+		name:    "protect",
+		promise: "Protect switches the group's own scale-in protection; ErrUnsupported without the capability",
+		run:     protect,
+	},
+	{
+		name:    "watch",
+		promise: "Watch goes on until its context ends and returns nil then; ErrUnsupported without the capability",
+		run:     watch,
+	},
+}
+
+func withdraw(ctx context.Context, t *trial) error {
+	n := t.MaxInstances
+	if !t.description.Has(pluginsdk.CanWithdraw) {
+		_, err := t.Provider.Withdraw(ctx, t.Group, n, t.token())
+		return want(pluginsdk.KindUnsupported, err)
+	}
+	_, err := t.Provider.Withdraw(ctx, t.Group, n+1, t.token())
+	if err := want(pluginsdk.KindConflict, err); err != nil {
+		return fmt.Errorf("expecting %d, with desired %d: %w", n+1, n, err)
+	}
+	got, err := t.Provider.Withdraw(ctx, t.Group, n, t.token())
+	if err != nil {
+		return err
+	}
+	if got != (pluginsdk.WithdrawResult{Desired: n}) {
+		return fmt.Errorf("it withdrew %d and left %d, although %d of %d are running", got.Withdrawn, got.Desired, n, n)
+	}
+	return t.untouched(ctx)
+}
+
+// untouched checks that all instances are as they were.
+func (t *trial) untouched(ctx context.Context) error {
+	before := t.running
+	all, err := t.list(ctx)
+	if err != nil {
+		return err
+	}
+	if now := in(all, pluginsdk.StateRunning); !slices.Equal(before, now) {
+		return fmt.Errorf("%v were running, %v are", before, now)
+	}
+	return t.settleDesired(ctx, len(before))
+}
+
+func protect(ctx context.Context, t *trial) error {
+	if !t.description.Has(pluginsdk.CanProtect) {
+		return want(pluginsdk.KindUnsupported, t.Provider.Protect(ctx, t.Group, t.running[:1], true))
+	}
+	id := t.running[0]
+	all, err := t.list(ctx)
+	if err != nil {
+		return err
+	}
+	before := isProtected(all, id)
+	for _, on := range []bool{!before, before} {
+		if err := t.Provider.Protect(ctx, t.Group, []string{id}, on); err != nil {
+			return err
+		}
+		err := t.settle(ctx, func() (string, error) {
+			all, err := t.list(ctx)
+			if err == nil && isProtected(all, id) != on {
+				return fmt.Sprintf("Protect(%t) doesn't show in the list", on), nil
+			}
+			return "", err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isProtected(all []pluginsdk.Instance, id string) bool {
+	return slices.ContainsFunc(all, func(i pluginsdk.Instance) bool { return i.ID == id && i.Protected })
+}
+
+// watchFor is how long a watch must go on by itself to be believed.
+const watchFor = 100 * time.Millisecond
+
+func watch(ctx context.Context, t *trial) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- t.Provider.Watch(ctx, []string{t.Group}, func(pluginsdk.Interruption) {}) }()
+	if !t.description.Has(pluginsdk.CanWatch) {
+		return promptly("Watch, which is not supported,", func() error { return want(pluginsdk.KindUnsupported, <-ended) })
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("it ended by itself: %w", orNone(err))
+	case <-time.After(watchFor):
+	}
+	cancel()
+	return promptly("Watch", func() error {
+		if err := <-ended; err != nil {
+			return errors.Join(errors.New("it must return nil when its context ends"), err)
+		}
+		return nil
+	})
+}

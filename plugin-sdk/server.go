@@ -1,0 +1,152 @@
+package pluginsdk
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	providerv1 "github.com/spillway-ci/spillway/proto/spillway/provider/v1"
+)
+
+// Register serves p on s. [Serve] does it for a plugin's main.
+func Register(s grpc.ServiceRegistrar, p Provider) {
+	providerv1.RegisterProviderServiceServer(s, &server{provider: p})
+}
+
+// server carries calls from the wire to the provider.
+type server struct {
+	providerv1.UnimplementedProviderServiceServer
+	provider Provider
+}
+
+func (s *server) Describe(ctx context.Context, _ *providerv1.DescribeRequest) (*providerv1.DescribeResponse, error) {
+	d, err := s.provider.Describe(ctx)
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	w := &providerv1.DescribeResponse{
+		Name:            d.Name,
+		Version:         d.Version,
+		ContractVersion: ContractVersion,
+		ConfigSchema:    d.ConfigSchema,
+	}
+	for _, c := range d.Capabilities {
+		w.Capabilities = append(w.Capabilities, capabilities.wire(c))
+	}
+	return w, nil
+}
+
+func (s *server) Configure(ctx context.Context, r *providerv1.ConfigureRequest) (*providerv1.ConfigureResponse, error) {
+	if err := s.provider.Configure(ctx, []byte(r.GetConfig())); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.ConfigureResponse{}, nil
+}
+
+func (s *server) Status(ctx context.Context, r *providerv1.StatusRequest) (*providerv1.StatusResponse, error) {
+	if err := atMostGroups(r.GetGroups()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	all, err := s.provider.Status(ctx, r.GetGroups())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.StatusResponse{Groups: each(all, statusToWire)}, nil
+}
+
+func (s *server) ListInstances(ctx context.Context, r *providerv1.ListInstancesRequest) (*providerv1.ListInstancesResponse, error) {
+	all, err := s.provider.ListInstances(ctx, r.GetGroup())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.ListInstancesResponse{Instances: each(all, instanceToWire)}, nil
+}
+
+func (s *server) SetDesired(ctx context.Context, r *providerv1.SetDesiredRequest) (*providerv1.SetDesiredResponse, error) {
+	desired, err := s.provider.SetDesired(ctx, SetDesired{
+		Group: r.GetGroup(), Target: int(r.GetTarget()), Expected: int(r.GetExpected()), Token: r.GetToken(),
+	})
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.SetDesiredResponse{Desired: toInt32(desired)}, nil
+}
+
+func (s *server) Remove(ctx context.Context, r *providerv1.RemoveRequest) (*providerv1.RemoveResponse, error) {
+	if err := atMostInstances(r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	results, err := s.provider.Remove(ctx, r.GetGroup(), r.GetInstanceIds(), r.GetToken())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.RemoveResponse{Results: each(results, resultToWire)}, nil
+}
+
+func (s *server) Withdraw(ctx context.Context, r *providerv1.WithdrawRequest) (*providerv1.WithdrawResponse, error) {
+	got, err := s.provider.Withdraw(ctx, r.GetGroup(), int(r.GetExpected()), r.GetToken())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.WithdrawResponse{Desired: toInt32(got.Desired), Withdrawn: toInt32(got.Withdrawn)}, nil
+}
+
+func (s *server) Protect(ctx context.Context, r *providerv1.ProtectRequest) (*providerv1.ProtectResponse, error) {
+	if err := atMostInstances(r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	if err := s.provider.Protect(ctx, r.GetGroup(), r.GetInstanceIds(), r.GetProtected()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.ProtectResponse{}, nil
+}
+
+// Watch lets notify be called from any goroutine, although a stream takes one
+// message at a time. When the host is gone the provider's context ends.
+func (s *server) Watch(r *providerv1.WatchRequest, stream grpc.ServerStreamingServer[providerv1.WatchResponse]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	if err := atMostGroups(r.GetGroups()); err != nil {
+		return toStatus(ctx, err)
+	}
+	var sending sync.Mutex
+	err := s.provider.Watch(ctx, r.GetGroups(), func(i Interruption) {
+		sending.Lock()
+		defer sending.Unlock()
+		if ctx.Err() == nil && stream.Send(interruptionToWire(i)) != nil {
+			cancel()
+		}
+	})
+	return toStatus(ctx, err)
+}
+
+func (s *server) Close(ctx context.Context, _ *providerv1.CloseRequest) (*providerv1.CloseResponse, error) {
+	if err := s.provider.Close(ctx); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.CloseResponse{}, nil
+}
+
+// atMostGroups and atMostInstances are the limits of one call.
+func atMostGroups(groups []string) error {
+	if len(groups) > MaxGroupsPerCall {
+		return Errorf(KindInvalid, "%d groups in one call, the limit is %d", len(groups), MaxGroupsPerCall)
+	}
+	return nil
+}
+
+func atMostInstances(ids []string) error {
+	if len(ids) > MaxInstancesPerCall {
+		return Errorf(KindInvalid, "%d instances in one call, the limit is %d", len(ids), MaxInstancesPerCall)
+	}
+	return nil
+}
+
+func each[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, len(in))
+	for i, v := range in {
+		out[i] = f(v)
+	}
+	return out
+}

@@ -1,0 +1,308 @@
+package providers_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/providers"
+)
+
+// fixture is a host and what it logged.
+type fixture struct {
+	*providers.Host
+	log *logBuffer
+	dir string
+}
+
+func newHost(t *testing.T, timing providers.Timing) *fixture {
+	t.Helper()
+	f := &fixture{log: &logBuffer{}, dir: shortDir(t)}
+	host, err := providers.NewHost(providers.Options{
+		Dir: f.dir, Timing: timing, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+		Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2", "[MASKED]") },
+	})
+	require.NoError(t, err)
+	f.Host = host
+	t.Cleanup(func() {
+		require.NoError(t, host.Close(context.Background()))
+		left, err := filepath.Glob(filepath.Join(f.dir, "host-*"))
+		require.NoError(t, err)
+		require.Empty(t, left, "sockets left behind")
+	})
+	return f
+}
+
+// shortDir is a directory whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sw")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// spec is the test binary in a role.
+func spec(t *testing.T, role string) providers.Spec {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(roleEnv, role)
+	return providers.Spec{Name: "cloud", Path: self, Env: []string{roleEnv}}
+}
+
+func open(t *testing.T, f *fixture, s providers.Spec) *providers.Plugin {
+	t.Helper()
+	p, err := f.Open(within(t, patience), s)
+	require.NoError(t, err)
+	return p
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func requireNoProcess(t *testing.T, role string) {
+	t.Helper()
+	require.Empty(t, processes(role), "processes left")
+}
+
+// TestPluginsThatDoNotStart: each fault has its own sentence, and leaves nothing.
+func TestPluginsThatDoNotStart(t *testing.T) {
+	for role, want := range map[string]string{
+		"noisy":   `wrote "hello, I am a plugin" on standard output before the handshake`,
+		"silent":  "said nothing for 700ms after its start; its last words: loading for ever",
+		"exits":   "ended before the handshake (exit status 3); its last words: cannot find my library",
+		"panics":  "ended before the handshake (exit status 2); its last words: panic: bad build",
+		"cookie":  "is a plugin of another program",
+		"version": "speaks version 9 of the contract, this control plane speaks 1",
+		"endless": "on standard output before the handshake",
+		"tcp":     "listens on tcp",
+		"outside": "not on a socket in",
+		"mute":    "answers nothing after its handshake",
+		"netrpc":  "speaks netrpc, not grpc",
+	} {
+		t.Run(role, func(t *testing.T) {
+			f := newHost(t, providers.Timing{Start: timeoutFor(role)})
+			_, err := f.Open(within(t, patience), spec(t, role))
+			require.ErrorIs(t, err, providers.ErrLaunch)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, `provider "cloud", plugin /`)
+			requireNoProcess(t, role)
+			require.Empty(t, f.States())
+		})
+	}
+}
+
+func timeoutFor(role string) time.Duration {
+	if role == "silent" || role == "mute" {
+		return 700 * time.Millisecond
+	}
+	return 10 * time.Second
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"do":"refuse"}`:             "invalid: no such region",
+		`{"do":"die"}`:                "ended after the handshake (exit status 4); its last words: dying",
+		`{"region":"x","do":1}`:       "/do: must be string, is number; /: unknown region",
+		`{"token":"hunter2-hunter2"}`: `/token: breaks "maxLength"`,
+		`[1]`:                         "not a JSON object",
+		`{`:                           "not JSON",
+	} {
+		t.Run(config, func(t *testing.T) {
+			f := newHost(t, providers.Timing{})
+			s := spec(t, "good")
+			s.Config = []byte(config)
+			_, err := f.Open(within(t, patience), s)
+			require.ErrorContains(t, err, want)
+			require.NotContains(t, err.Error(), "hunter2")
+			requireNoProcess(t, "good")
+		})
+	}
+}
+
+func TestAFileThatIsNoProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plugin")
+	require.NoError(t, os.WriteFile(path, []byte("not a program"), 0o755))
+	f := newHost(t, providers.Timing{})
+	_, err := f.Open(within(t, patience), providers.Spec{Name: "cloud", Path: path})
+	require.ErrorIs(t, err, providers.ErrLaunch)
+	require.ErrorContains(t, err, "exec format error")
+}
+
+func TestAScriptMayStartThePlugin(t *testing.T) {
+	s := spec(t, "good")
+	script := filepath.Join(t.TempDir(), "plugin")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec "+s.Path+"\n"), 0o755))
+	s.Path = script
+	f := newHost(t, providers.Timing{})
+	require.Equal(t, "test", open(t, f, s).State().Plugin)
+}
+
+func TestOneProcessForEqualSpecs(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	s := spec(t, "good")
+	first := open(t, f, s)
+	second := open(t, f, s)
+	require.Same(t, first, second)
+
+	other := s
+	other.Config = []byte(`{"do":"something else"}`)
+	third := open(t, f, other)
+	require.NotSame(t, first, third)
+	require.Len(t, processes("good"), 2)
+
+	require.NoError(t, first.Close(context.Background()))
+	_, err := second.Group("p", "g").Status(within(t, patience))
+	require.NoError(t, err, "it has an owner still")
+	require.NoError(t, second.Close(context.Background()))
+	require.Len(t, processes("good"), 1)
+	_, err = second.Group("p", "g").Status(within(t, patience))
+	require.ErrorIs(t, err, providers.ErrClosed)
+	require.Equal(t, providers.Closed, second.State().Phase)
+}
+
+func TestStateIsForPeople(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	s := f.States()[0]
+	require.Equal(t, processes("good"), []int{s.PID})
+	require.Equal(t, 1, s.Owners)
+	require.Equal(t, "provider cloud is ready (test 1.2.3), pid "+itoa(s.PID), p.State().String())
+	require.Len(t, s.SHA256, 64)
+	require.Equal(t, []pluginsdk.Capability{pluginsdk.CanWatch}, s.Capabilities)
+}
+
+// TestThePluginSeesOnlyWhatItMay: not our variables, not our descriptors (T6).
+func TestThePluginSeesOnlyWhatItMay(t *testing.T) {
+	t.Setenv("SPILLWAY_REDIS_PASSWORD", "canary")
+	t.Setenv("ALLOWED", "yes")
+	secret, err := os.CreateTemp(t.TempDir(), "secret")
+	require.NoError(t, err)
+	defer secret.Close()
+
+	f := newHost(t, providers.Timing{})
+	s := spec(t, "good")
+	s.Env = append(s.Env, "ALLOWED", "NOT_SET")
+	p := open(t, f, s)
+
+	names := map[string]bool{}
+	for _, id := range ids(t, p, "env") {
+		name, value, _ := strings.Cut(id, "=")
+		names[name] = true
+		require.NotContains(t, value, "canary")
+	}
+	require.Equal(t, map[string]bool{
+		roleEnv: true, "ALLOWED": true, pluginsdk.CookieKey: true, pluginsdk.StdinEnv: true, "PLUGIN_MIN_PORT": true,
+		"PLUGIN_MAX_PORT": true, "PLUGIN_PROTOCOL_VERSIONS": true, "PLUGIN_UNIX_SOCKET_DIR": true,
+	}, names)
+	for _, fd := range ids(t, p, "fds") {
+		require.NotContains(t, fd, filepath.Base(secret.Name()))
+	}
+}
+
+func ids(t *testing.T, p *providers.Plugin, group string) []string {
+	t.Helper()
+	all, err := p.Group("pool", group).ListInstances(within(t, patience))
+	require.NoError(t, err)
+	var ids []string
+	for _, i := range all {
+		ids = append(ids, i.ID)
+	}
+	return ids
+}
+
+// TestStderrSpamIsBounded: all of it is read, little of it is logged.
+func TestStderrSpamIsBounded(t *testing.T) {
+	mib := 256
+	if testing.Short() {
+		mib = 16
+	}
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	g := p.Group("pool", "spam-"+itoa(mib))
+	_, err := g.Status(within(t, 5*patience))
+	require.NoError(t, err)
+	require.Less(t, f.log.Len(), 2<<20)
+	require.Contains(t, f.log.String(), "ssss")
+}
+
+func TestSecretsInWhatAPluginPrintsAreMasked(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	script := filepath.Join(t.TempDir(), "plugin")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho token=hunter2 >&2\nexit 1\n"), 0o755))
+	_, err := f.Open(within(t, patience), providers.Spec{Name: "cloud", Path: script})
+	require.ErrorContains(t, err, "token=[MASKED]")
+	require.Contains(t, f.log.String(), "token=[MASKED]")
+	require.NotContains(t, f.log.String(), "hunter2")
+}
+
+func TestSocketDirectory(t *testing.T) {
+	dir := shortDir(t)
+	dead := filepath.Join(dir, "host-123")
+	require.NoError(t, os.MkdirAll(filepath.Join(dead, "s1", "plugin-dir1"), 0o700))
+	alive, err := providers.NewHost(providers.Options{Dir: dir})
+	require.NoError(t, err)
+	require.NoDirExists(t, dead, "what a dead host left is swept")
+	mine, _ := filepath.Glob(filepath.Join(dir, "host-*"))
+	require.Len(t, mine, 1)
+
+	second, err := providers.NewHost(providers.Options{Dir: dir})
+	require.NoError(t, err)
+	require.DirExists(t, mine[0], "what belongs to a live host isn't")
+	require.NoError(t, second.Close(context.Background()))
+	require.NoError(t, alive.Close(context.Background()))
+	require.NoDirExists(t, mine[0])
+
+	require.NoError(t, os.Chmod(dir, 0o755))
+	_, err = providers.NewHost(providers.Options{Dir: dir})
+	require.ErrorContains(t, err, "can be entered by others")
+	_, err = providers.NewHost(providers.Options{Dir: "/tmp/" + strings.Repeat("x", 60)})
+	require.ErrorContains(t, err, "use a shorter one")
+}
+
+func TestAClosedHostStartsNothing(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	require.NoError(t, f.Close(context.Background()))
+	_, err := f.Open(within(t, patience), spec(t, "good"))
+	require.ErrorIs(t, err, providers.ErrClosed)
+	requireNoProcess(t, "good")
+}
+
+// logBuffer is written by the host while the test reads.
+type logBuffer struct {
+	mu struct {
+		sync.Mutex
+		text bytes.Buffer
+	}
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.text.String()
+}
+
+func (b *logBuffer) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.text.Len()
+}

@@ -1,0 +1,137 @@
+package providers
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// MaxBinaryBytes bounds a plugin's binary [bytes]; its copy lies in memory.
+const MaxBinaryBytes = 512 << 20
+
+// ErrBinary is a plugin's file that must not be run. The text says why.
+var ErrBinary = errors.New("plugin binary refused")
+
+// image is a private copy of a plugin's binary: what was hashed is what runs,
+// whatever becomes of the file, at every restart.
+type image struct {
+	path string // where it came from
+	sum  string // SHA-256, hex
+	file *os.File
+	exec string       // the path to run
+	pass []*os.File   // descriptors from 3 that exec needs
+	drop func() error // forgets the copy
+}
+
+// openImage checks the file at path and copies it. pin is its SHA-256 in hex,
+// or empty; dir is where a copy may lie.
+func openImage(path, pin, dir string) (*image, error) {
+	file, err := openBinary(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s %w", ErrBinary, path, err)
+	}
+	defer func() { _ = file.Close() }()
+
+	hash := sha256.New()
+	from := io.TeeReader(io.LimitReader(file, MaxBinaryBytes+1), hash)
+	img, size, err := copyImage(dir, filepath.Base(path), from)
+	if err != nil {
+		return nil, fmt.Errorf("copying plugin binary %s: %w", path, err)
+	}
+	img.path, img.sum = path, hex.EncodeToString(hash.Sum(nil))
+	if err := checkContent(img, size, pin); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s %w", ErrBinary, path, err), img.close())
+	}
+	return img, nil
+}
+
+func (i *image) close() error { return errors.Join(i.file.Close(), i.drop()) }
+
+// openBinary opens path and checks the very file that it opened. The texts go
+// on after the path.
+func openBinary(path string) (*os.File, error) {
+	// O_NONBLOCK: opening a named pipe would wait for a writer for ever.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		return nil, errors.New("is a symbolic link: name the file itself, or whoever can change the link can change the plugin")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("does not exist")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, errors.New("can't be read: the control plane must be able to read a plugin to verify it")
+	case err != nil:
+		return nil, fmt.Errorf("can't be opened: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = checkMode(info)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func checkMode(info fs.FileInfo) error {
+	mode := info.Mode()
+	switch {
+	case !mode.IsRegular():
+		return fmt.Errorf("is not a regular file but %s", mode.Type())
+	case mode.Perm()&0o111 == 0:
+		return fmt.Errorf("is not executable (mode %#o): chmod 0755", mode.Perm())
+	case mode.Perm()&0o022 != 0:
+		return fmt.Errorf("can be written by others (mode %#o): chmod go-w", mode.Perm())
+	case info.Size() > MaxBinaryBytes:
+		return fmt.Errorf("has %d bytes, the limit is %d", info.Size(), MaxBinaryBytes)
+	}
+	return nil
+}
+
+func checkContent(img *image, size int64, pin string) error {
+	switch {
+	case size == 0:
+		return errors.New("is empty")
+	case size > MaxBinaryBytes:
+		return fmt.Errorf("grew beyond %d bytes while it was read", MaxBinaryBytes)
+	case pin != "" && subtle.ConstantTimeCompare([]byte(strings.ToLower(pin)), []byte(img.sum)) != 1:
+		return fmt.Errorf("has SHA-256 %s, but %s is pinned: if the plugin was updated on purpose, pin the new sum", img.sum, pin)
+	}
+	return nil
+}
+
+// copyToDir makes the copy on disk, below parent, in a directory that only we
+// can enter.
+func copyToDir(parent, name string, from io.Reader) (*image, int64, error) {
+	dir, err := os.MkdirTemp(parent, "b")
+	if err != nil {
+		return nil, 0, err
+	}
+	drop := func() error { return os.RemoveAll(dir) }
+	path := filepath.Join(dir, name)
+	size, err := writeExecutable(path, from)
+	if err != nil {
+		return nil, 0, errors.Join(err, drop())
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, errors.Join(err, drop())
+	}
+	return &image{file: file, exec: path, drop: drop}, size, nil
+}
+
+func writeExecutable(path string, from io.Reader) (int64, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
+	if err != nil {
+		return 0, err
+	}
+	size, err := io.Copy(file, from)
+	return size, errors.Join(err, file.Close())
+}

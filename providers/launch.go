@@ -1,0 +1,222 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+)
+
+// ErrLaunch is a plugin that did not start. The text says why.
+var ErrLaunch = errors.New("plugin did not start")
+
+// deathNotice is how long a process may take to be seen dead after its
+// connection broke.
+const deathNotice = 200 * time.Millisecond
+
+// launcher makes sessions of one plugin.
+type launcher struct {
+	spec   Spec
+	image  *image
+	parent string // directory that the directories for sockets are made in
+	output *output
+	timing Timing
+	hung   chan<- *session
+}
+
+// launch starts a process and brings it to where calls can be made. When it
+// fails no process is left.
+func (l *launcher) launch(ctx context.Context) (*session, error) {
+	dir, err := os.MkdirTemp(l.parent, "s")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLaunch, err)
+	}
+	l.output.forget()
+	proc := newProcess(l.image, l.spec.environment(), dir, l.output)
+	client := plugin.NewClient(l.clientConfig(proc, dir))
+	stop := context.AfterFunc(ctx, proc.kill)
+	defer stop()
+
+	s := &session{client: client, process: proc, dir: dir, hung: l.hung}
+	if err := l.connect(ctx, s); err != nil {
+		s.discard()
+		return nil, err
+	}
+	if err := l.configure(ctx, s); err != nil {
+		died := errors.Is(err, pluginsdk.ErrTransient) && proc.endsWithin(deathNotice)
+		s.discard()
+		if died {
+			err = l.explain(proc, err)
+		}
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		s.discard()
+		return nil, ctx.Err()
+	}
+	s.since = time.Now()
+	return s, nil
+}
+
+func (l *launcher) clientConfig(proc *process, dir string) *plugin.ClientConfig {
+	return &plugin.ClientConfig{
+		HandshakeConfig: pluginsdk.Handshake(),
+		Plugins:         plugin.PluginSet{pluginsdk.PluginName: connection{}},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			proc.cmd.Env = append(proc.cmd.Env, cmd.Env...) // go-plugin's own variables
+			return proc, nil
+		},
+		SkipHostEnv:      true,
+		AutoMTLS:         true,
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		StartTimeout:     l.timing.Start,
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
+		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(pluginsdk.MaxMessageBytes),
+			grpc.MaxCallSendMsgSize(pluginsdk.MaxMessageBytes),
+		)},
+		SyncStdout: l.output,
+		SyncStderr: l.output,
+		Logger:     hclog.NewNullLogger(), // all that it says, we return as an error
+	}
+}
+
+// connection dispenses the bare connection: health is on it too.
+type connection struct{ plugin.NetRPCUnsupportedPlugin }
+
+func (connection) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("a host serves nothing")
+}
+
+func (connection) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+// errMute is a plugin that listens and takes no connection. go-plugin's own
+// timeout ends with the handshake.
+var errMute = errors.New("answers nothing after its handshake")
+
+// connect starts the process, waits for its handshake and connects to it.
+func (l *launcher) connect(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.timing.Start, errMute)
+	defer cancel()
+	stop := context.AfterFunc(ctx, s.process.kill)
+	defer stop()
+	conn, err := dispense(s.client)
+	if err == nil {
+		s.provider = pluginsdk.NewClient(conn)
+		s.health = grpc_health_v1.NewHealthClient(conn)
+		err = s.ping(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	s.process.kill()
+	return l.explain(s.process, err)
+}
+
+func dispense(client *plugin.Client) (*grpc.ClientConn, error) {
+	rpc, err := client.Client()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := rpc.Dispense(pluginsdk.PluginName)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := raw.(*grpc.ClientConn)
+	if !ok {
+		return nil, fmt.Errorf("dispensed %T", raw)
+	}
+	return conn, nil
+}
+
+// configure makes a provider of the process.
+func (l *launcher) configure(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, l.timing.Configure)
+	defer cancel()
+	d, err := s.provider.Describe(ctx)
+	if err != nil {
+		return l.failed("asked to describe itself", err)
+	}
+	if d.Name == "" {
+		return l.failed("asked to describe itself", pluginsdk.Errorf(pluginsdk.KindInvalid, "it has no name"))
+	}
+	if err := checkConfig(d.ConfigSchema, l.spec.Config); err != nil {
+		return l.failed("to be configured", err)
+	}
+	if err := s.provider.Configure(ctx, l.spec.Config); err != nil {
+		return l.failed("to be configured", err)
+	}
+	s.description = d
+	return nil
+}
+
+func (l *launcher) failed(when string, err error) error {
+	return fmt.Errorf("%w: provider %q, plugin %s, %s: %w", ErrLaunch, l.spec.Name, l.spec.Path, when, err)
+}
+
+// explain turns go-plugin's error into the sentence that helps. It is called
+// when the process has ended or was killed.
+func (l *launcher) explain(p *process, err error) error {
+	if p.pid() != 0 {
+		<-p.exited
+		p.read.Wait() // the last words
+	}
+	why := err
+	if reason := l.reason(p, err); reason != "" {
+		why = errors.New(reason)
+	}
+	return fmt.Errorf("%w: provider %q, plugin %s %w", ErrLaunch, l.spec.Name, l.spec.Path, why)
+}
+
+// reason is empty where go-plugin's error is the best there is.
+func (l *launcher) reason(p *process, err error) string {
+	if p.pid() == 0 {
+		return "" // exec failed
+	}
+	first, words := strings.TrimSpace(p.firstLine()), l.output.lastWords()
+	fields := strings.Split(first, "|")
+	switch {
+	case errors.Is(err, errMute), errors.Is(err, context.Canceled):
+		return ""
+	case strings.HasPrefix(err.Error(), "timeout while waiting"):
+		return fmt.Sprintf("said nothing for %v after its start%s", l.timing.Start, said(words))
+	case first == "" && strings.Contains(words, "not meant to be executed directly"):
+		return "is a plugin of another program: it waits for another magic cookie"
+	case first == "":
+		return fmt.Sprintf("ended before the handshake (%s)%s", p.fate(), said(words))
+	case len(fields) < 5:
+		return fmt.Sprintf("wrote %.200q on standard output before the handshake: that is go-plugin's until Serve, print to standard error", first)
+	case fields[1] != strconv.Itoa(pluginsdk.ContractVersion):
+		return fmt.Sprintf("speaks version %.20s of the contract, this control plane speaks %d", fields[1], pluginsdk.ContractVersion)
+	case fields[4] != string(plugin.ProtocolGRPC):
+		return fmt.Sprintf("speaks %.20s, not %s", fields[4], plugin.ProtocolGRPC)
+	case !p.wasKilled():
+		return fmt.Sprintf("ended after the handshake (%s)%s", p.fate(), said(words))
+	default:
+		return ""
+	}
+}
+
+func said(words string) string {
+	if words == "" {
+		return ""
+	}
+	return "; its last words: " + words
+}

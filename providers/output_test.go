@@ -1,0 +1,55 @@
+package providers
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func loggedOutput() (*output, *bytes.Buffer) {
+	var log bytes.Buffer
+	return newOutput(slog.New(slog.NewTextHandler(&log, nil)), func(s string) string {
+		return strings.ReplaceAll(s, "hunter2", "[MASKED]")
+	}), &log
+}
+
+func TestOutputIsLimitedByRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, log := loggedOutput()
+		o.drain(strings.NewReader(strings.Repeat("line\n", 10_000)))
+		require.Equal(t, lineBurst, strings.Count(log.String(), "plugin says\""))
+		time.Sleep(time.Second)
+		o.drain(strings.NewReader("after\n"))
+		require.Contains(t, log.String(), "lines_dropped=9800")
+		require.Contains(t, log.String(), "line=after")
+	})
+}
+
+func TestOutputIsLimitedByLine(t *testing.T) {
+	o, log := loggedOutput()
+	o.drain(io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), strings.NewReader("\nnext\n\n  \nlast")))
+	require.Equal(t, 3, strings.Count(log.String(), "plugin says"), "the long line, next and last")
+	require.Less(t, log.Len(), maxLineBytes+500)
+	require.Contains(t, log.String(), "x …")
+}
+
+func TestLastWords(t *testing.T) {
+	o, _ := loggedOutput()
+	require.Empty(t, o.lastWords())
+	for _, l := range []string{"one", "two", "three hunter2", "four", "five"} {
+		_, _ = o.Write([]byte(l + "\n"))
+	}
+	require.Equal(t, "two / three [MASKED] / four / five", o.lastWords())
+	_, _ = o.Write([]byte("panic: no hunter2\n\ngoroutine 1 [running]:\nmain.main()\n"))
+	require.Equal(t, "panic: no [MASKED]", o.lastWords(), "not the end of the stack")
+	o.forget()
+	require.Empty(t, o.lastWords())
+	_, _ = o.Write([]byte(strings.Repeat("é", maxTailBytes) + "\n"))
+	require.LessOrEqual(t, len(o.lastWords()), maxTailBytes)
+}

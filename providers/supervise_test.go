@@ -1,0 +1,323 @@
+package providers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/providers"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// TestAKilledPluginAnswersAgain: the first restart comes at once.
+func TestAKilledPluginAnswersAgain(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	g := p.Group("pool", "g")
+	pid := p.State().PID
+
+	killed := time.Now()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		_, err := g.Status(within(t, patience))
+		return err == nil && p.State().PID != pid
+	}, patience, time.Millisecond)
+	t.Logf("good answer %v after the kill", time.Since(killed).Round(time.Millisecond))
+	s := p.State()
+	require.Equal(t, 1, s.Restarts)
+	require.Contains(t, s.LastError, "signal: killed")
+	require.Equal(t, []int{s.PID}, processes("good"))
+}
+
+func TestAPluginThatDiesInACall(t *testing.T) {
+	for group, words := range map[string]string{"exit": "exit status 5", "panic": "panic: surprise"} {
+		t.Run(group, func(t *testing.T) {
+			f := newHost(t, providers.Timing{})
+			p := open(t, f, spec(t, "good"))
+			_, err := p.Group("a", group).SetDesired(within(t, patience), 3, 0)
+			require.ErrorIs(t, err, pluginsdk.ErrTransient, "the outcome is unknown")
+			_, err = p.Group("b", "g").ListInstances(within(t, patience))
+			if err != nil { // the death was not noticed yet
+				require.ErrorIs(t, err, pluginsdk.ErrTransient)
+			}
+			require.Eventually(t, func() bool {
+				_, err := p.Group("b", "g").ListInstances(within(t, patience))
+				return err == nil && p.State().Restarts == 1
+			}, patience, 5*time.Millisecond)
+			require.Contains(t, p.State().LastError, words)
+		})
+	}
+}
+
+// TestACrashLoopOpensTheBreaker: calls fail at once then, and other plugins go on.
+func TestACrashLoopOpensTheBreaker(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	s := spec(t, "good")
+	healthy := s
+	healthy.Config = []byte(`{"do":"well"}`)
+	other := open(t, f, healthy)
+
+	s.Config = []byte(`{"do":"refuse"}`) // hopeless at once: nobody waits for five deaths
+	p, err := f.Start(s)
+	require.NoError(t, err)
+	require.Error(t, p.Ready(within(t, patience)))
+	state := p.State()
+	require.Equal(t, providers.Broken, state.Phase)
+	require.Contains(t, state.LastError, "no such region")
+	require.WithinDuration(t, time.Now().Add(time.Minute), state.RetryAt, 10*time.Second)
+
+	began := time.Now()
+	_, err = p.Group("pool", "g").Status(within(t, patience))
+	require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	require.ErrorContains(t, err, "broken")
+	require.Less(t, time.Since(began), patience/2, "it waited")
+	_, err = other.Group("pool", "g").Status(within(t, patience))
+	require.NoError(t, err)
+}
+
+// TestCallsWaitForARestartOnlyIfItCanHelp: with a start due in a second, one call
+// can wait for it and another can't.
+func TestCallsWaitForARestartOnlyIfItCanHelp(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	for range 2 { // the second restart comes after a second
+		pid := p.State().PID
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		require.Eventually(t, func() bool { return p.State().PID != pid }, patience, time.Millisecond)
+		if p.State().Phase == providers.Restarting && time.Until(p.State().RetryAt) > 200*time.Millisecond {
+			break
+		}
+		require.NoError(t, p.Ready(within(t, patience)))
+	}
+	require.Equal(t, providers.Restarting, p.State().Phase)
+	_, err := p.Group("a", "g").ListInstances(within(t, 100*time.Millisecond))
+	require.ErrorContains(t, err, "restarting")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "it waited in vain")
+	_, err = p.Group("a", "g").ListInstances(within(t, patience))
+	require.NoError(t, err)
+}
+
+// TestAHungPluginIsRestarted (C43): each call ends at its deadline; after three
+// the process is killed. Pools of other plugins notice nothing.
+func TestAHungPluginIsRestarted(t *testing.T) {
+	f := newHost(t, providers.Timing{Read: 150 * time.Millisecond, Write: 150 * time.Millisecond})
+	p := open(t, f, spec(t, "good"))
+	hung := p.Group("a", "hang")
+	pid := p.State().PID
+	for range 3 {
+		_, err := hung.ListInstances(context.Background())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	}
+	require.Eventually(t, func() bool { return p.State().Restarts == 1 && p.State().Phase == providers.Ready }, patience, time.Millisecond)
+	require.Contains(t, p.State().LastError, "3 calls in a row got no answer in time")
+	require.False(t, aliveProcess(pid))
+}
+
+// TestAStatusThatHangsCounts: the shared call has the callers' deadlines.
+func TestAStatusThatHangsCounts(t *testing.T) {
+	f := newHost(t, providers.Timing{Read: 150 * time.Millisecond})
+	p := open(t, f, spec(t, "good"))
+	hung := p.Group("a", "hang")
+	for range 3 {
+		_, err := hung.Status(context.Background())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	require.Eventually(t, func() bool { return p.State().Restarts == 1 }, patience, time.Millisecond)
+}
+
+func TestACallerThatGivesUpProvesNothing(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	for range 5 {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		_, err := p.Group("a", "slow").ListInstances(ctx)
+		cancel()
+		require.Error(t, err)
+	}
+	_, err := p.Group("a", "g").Status(within(t, patience))
+	require.NoError(t, err)
+	require.Zero(t, p.State().Restarts)
+}
+
+// TestAStoppedPluginIsRestarted: nothing is called, but the pings fail.
+func TestAStoppedPluginIsRestarted(t *testing.T) {
+	f := newHost(t, providers.Timing{Ping: 20 * time.Millisecond, PingAnswer: 500 * time.Millisecond})
+	p := open(t, f, spec(t, "good"))
+	pid := p.State().PID
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return p.State().Restarts == 1 && p.State().Phase == providers.Ready }, patience, 5*time.Millisecond)
+	require.Contains(t, p.State().LastError, "3 pings in a row failed")
+	require.False(t, aliveProcess(pid))
+}
+
+func TestAStoppedPluginCanBeClosed(t *testing.T) {
+	f := newHost(t, providers.Timing{Close: 100 * time.Millisecond, Kill: 200 * time.Millisecond})
+	p := open(t, f, spec(t, "good"))
+	require.NoError(t, syscall.Kill(p.State().PID, syscall.SIGSTOP))
+	require.NoError(t, p.Close(context.Background()))
+	requireNoProcess(t, "good")
+}
+
+func TestCloseInAHurry(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, p.Close(ctx), context.Canceled)
+	requireNoProcess(t, "good")
+}
+
+// TestWhatAPluginStartedGoesWithIt: and what has left its group can't hold us up
+// by keeping the outputs open.
+func TestWhatAPluginStartedGoesWithIt(t *testing.T) {
+	for config, escapes := range map[string]bool{`{"do":"grandchild"}`: false, `{"do":"grandchild in its own session"}`: true} {
+		t.Run(config, func(t *testing.T) {
+			f := newHost(t, providers.Timing{})
+			s := spec(t, "good")
+			s.Config = []byte(config)
+			p := open(t, f, s)
+			child := sleeper(t, f)
+			t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+
+			began := time.Now()
+			require.NoError(t, p.Close(context.Background()))
+			require.Less(t, time.Since(began), patience/2)
+			if escapes {
+				require.True(t, aliveProcess(child))
+			} else {
+				require.Eventually(t, func() bool { return !aliveProcess(child) }, patience, time.Millisecond)
+			}
+		})
+	}
+}
+
+var sleeperPID = regexp.MustCompile(`sleeper (\d+)`)
+
+func sleeper(t *testing.T, f *fixture) (pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		m := sleeperPID.FindStringSubmatch(f.log.String())
+		if m != nil {
+			pid, _ = strconv.Atoi(m[1])
+		}
+		return m != nil
+	}, patience, time.Millisecond)
+	return pid
+}
+
+// TestRestartsLeaveNothingBehind (C42): no goroutine, descriptor or socket.
+func TestRestartsLeaveNothingBehind(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	s := spec(t, "good")
+	once := func() {
+		p := open(t, f, s)
+		pid := p.State().PID
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		require.Eventually(t, func() bool { return p.State().Restarts == 1 && p.State().PID > 0 }, patience, time.Millisecond)
+		require.NoError(t, p.Close(context.Background()))
+	}
+	once()                                                      // what is made once for all
+	goroutines, files := runtime.NumGoroutine()+1, openFiles(t) // Eventually asks from a goroutine of its own
+	for range 5 {
+		once()
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, patience, 10*time.Millisecond, "goroutines leak")
+	require.Eventually(t, func() bool { return openFiles(t) <= files }, patience, 10*time.Millisecond, "descriptors leak")
+	requireNoProcess(t, "good")
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestWatchGoesOnAfterARestart(t *testing.T) {
+	f := newHost(t, providers.Timing{})
+	p := open(t, f, spec(t, "good"))
+	ctx, cancel := context.WithCancel(within(t, patience))
+	notices := make(chan pluginsdk.Interruption, 10)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.Watch(ctx, []string{"g"}, func(i pluginsdk.Interruption) { notices <- i })
+	}()
+	first := <-notices
+	require.Equal(t, "g", first.Group, "notices about foreign groups are dropped")
+	require.Equal(t, itoa(p.State().PID), first.InstanceID)
+	require.NoError(t, syscall.Kill(p.State().PID, syscall.SIGKILL))
+	second := <-notices
+	require.NotEqual(t, first.InstanceID, second.InstanceID)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestObserverSeesTheLifeOfAPlugin(t *testing.T) {
+	var phases atomic.Pointer[[]providers.Phase]
+	phases.Store(&[]providers.Phase{})
+	host, err := providers.NewHost(providers.Options{Dir: shortDir(t), Observer: providers.Observer{
+		StateChanged: func(s providers.State) { // one goroutine: the supervisor's
+			next := append(*phases.Load(), s.Phase)
+			phases.Store(&next)
+		},
+	}})
+	require.NoError(t, err)
+	p, err := host.Open(within(t, patience), spec(t, "good"))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(p.State().PID, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return p.State().Restarts == 1 }, patience, time.Millisecond)
+	require.NoError(t, host.Close(context.Background()))
+	require.Equal(t, []providers.Phase{providers.Ready, providers.Restarting, providers.Ready, providers.Closed}, *phases.Load())
+}
+
+// runTestHost is the main of a host that opens a plugin and waits for its end.
+func runTestHost() {
+	self, _ := os.Executable()
+	host, err := providers.NewHost(providers.Options{Dir: os.Getenv("SPILLWAY_HOST_TEST_DIR")})
+	if err == nil {
+		_ = os.Setenv(roleEnv, os.Getenv("SPILLWAY_HOST_TEST_PLUGIN"))
+		var p *providers.Plugin
+		p, err = host.Open(context.Background(), providers.Spec{Name: "cloud", Path: self, Env: []string{roleEnv}})
+		if err == nil {
+			fmt.Println(p.State().PID)
+			select {}
+		}
+	}
+	fmt.Println("failed:", err)
+}
+
+// TestNoPluginOutlivesItsHost (I9, C41): not a kill, not a signal that nobody
+// handles.
+func TestNoPluginOutlivesItsHost(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			self, err := os.Executable()
+			require.NoError(t, err)
+			host := exec.Command(self)
+			host.Env = append(os.Environ(), roleEnv+"=host", "SPILLWAY_HOST_TEST_PLUGIN=good", "SPILLWAY_HOST_TEST_DIR="+shortDir(t))
+			out, err := host.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, host.Start())
+			t.Cleanup(func() { _ = host.Process.Kill() })
+			var pid int
+			_, err = fmt.Fscan(out, &pid)
+			require.NoError(t, err)
+
+			require.NoError(t, host.Process.Signal(signal))
+			_ = host.Wait()
+			require.Eventually(t, func() bool { return !aliveProcess(pid) }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
