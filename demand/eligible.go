@@ -1,0 +1,132 @@
+package demand
+
+import (
+	"math/bits"
+
+	"github.com/spillway-ci/spillway"
+)
+
+// noGroup is the group of a class that no pool can take.
+const noGroup = -1
+
+// eligibility says which pools may take which classes. Pools of one capability
+// answer alike, so the matcher is asked once per distinct capability; classes
+// that the same capabilities can take form one group, and the network is built of
+// groups. A fleet with thousands of classes has tens of groups.
+type eligibility struct {
+	capabilityOf []int    // of each pool
+	firstPool    []int    // of each distinct capability: its first pool in order
+	groupOf      []int    // of each class entry; noGroup where no pool can take it
+	groups       int      // number of groups
+	takes        []bits64 // of each distinct capability: the groups that it can take
+}
+
+func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility {
+	e := &eligibility{capabilityOf: make([]int, len(pools)), groupOf: make([]int, len(classes))}
+	e.distinctCapabilities(pools)
+	members := e.groupClasses(classes, pools, match)
+	e.takes = make([]bits64, len(e.firstPool))
+	for k := range e.takes {
+		e.takes[k] = newBits(e.groups)
+	}
+	for g, capabilities := range members {
+		for k := range capabilities.all {
+			e.takes[k].set(g)
+		}
+	}
+	return e
+}
+
+func (e *eligibility) distinctCapabilities(pools []Supply) {
+	seen := make(map[spillway.Fingerprint]int, len(pools))
+	for p := range pools {
+		fp := pools[p].Capability.Fingerprint()
+		k, known := seen[fp]
+		if !known {
+			k = len(e.firstPool)
+			seen[fp] = k
+			e.firstPool = append(e.firstPool, p)
+		}
+		e.capabilityOf[p] = k
+	}
+}
+
+// groupClasses fills groupOf and returns each group's set of capabilities.
+func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matcher) []bits64 {
+	var members []bits64
+	byID := make(map[spillway.JobClass]int, len(classes)) // entries of one class are alike
+	bySet := make(map[string]int)
+	set := newBits(len(e.firstPool))
+	var name []byte
+	for i := range classes {
+		if classes[i].Pending <= 0 {
+			e.groupOf[i] = noGroup
+			continue
+		}
+		if g, known := byID[classes[i].ID]; known && classes[i].ID != "" {
+			e.groupOf[i] = g
+			continue
+		}
+		clear(set)
+		for k, p := range e.firstPool {
+			if ok, _ := match(&pools[p].Capability, &classes[i].Requirement); ok {
+				set.set(k)
+			}
+		}
+		name = set.appendTo(name[:0])
+		g, known := bySet[string(name)]
+		switch {
+		case known:
+		case set.empty():
+			g = noGroup
+		default:
+			g = len(members)
+			bySet[string(name)] = g
+			members = append(members, set.clone())
+		}
+		e.groupOf[i] = g
+		byID[classes[i].ID] = g
+	}
+	e.groups = len(members)
+	return members
+}
+
+// bits64 is a set of small numbers, 64 a word.
+type bits64 []uint64
+
+func newBits(size int) bits64 { return make(bits64, (size+63)/64) }
+
+func (b bits64) set(i int) { b[i/64] |= 1 << (i % 64) }
+
+func (b bits64) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+
+func (b bits64) clone() bits64 { return append(bits64(nil), b...) }
+
+func (b bits64) empty() bool {
+	for _, w := range b {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// all calls yield for each member in ascending order.
+func (b bits64) all(yield func(int) bool) {
+	for i, w := range b {
+		for ; w != 0; w &= w - 1 {
+			if !yield(i*64 + bits.TrailingZeros64(w)) {
+				return
+			}
+		}
+	}
+}
+
+func (b bits64) appendTo(buf []byte) []byte {
+	for _, w := range b {
+		for shift := 0; shift < 64; shift += 8 {
+			buf = append(buf, byte(w>>shift))
+		}
+	}
+	return buf
+}

@@ -1,0 +1,91 @@
+package demand
+
+import (
+	"time"
+
+	"github.com/spillway-ci/spillway"
+)
+
+// Class is waiting demand of one job class. A class may come in several entries
+// (for example split by age); entries are served in the order of Less.
+type Class struct {
+	ID          spillway.JobClass
+	Requirement spillway.Requirement
+	Priority    int       // of its most urgent job, 0 first
+	Pending     int       // jobs
+	Oldest      time.Time // when its oldest job was submitted
+}
+
+// Supply is what one pool could hold, in jobs.
+type Supply struct {
+	Pool       string
+	Capability spillway.Capability
+	Priority   int // 0 first
+	CostPerJob float64
+	Free       int  // places on live machines that take jobs now
+	Booting    int  // places on instances that are coming
+	Draining   int  // places on our own drains that can be taken back
+	Launchable int  // places on instances that could still be launched, up to max
+	CooledOff  bool // the provider refused lately: Launchable counts for nothing
+}
+
+// Stage is where a job's place would come from. Lower is better.
+type Stage int
+
+// The stages, in the order in which places are added.
+const (
+	FreePlaces    Stage = iota // live machines
+	ComingPlaces               // booting instances and drains that can be taken back
+	LaunchPlaces               // instances to be launched
+	numberOfStage = iota
+)
+
+// Attribution is where the waiting jobs go. It is a value; do not change it.
+type Attribution struct {
+	Pools     map[string]PoolShare
+	Flows     []Flow // Jobs > 0 each; sorted by class entry, then pool
+	Unmatched []Unmatched
+	Overflow  []Overflow
+}
+
+// PoolShare is one pool's part, in jobs, by the stage of the places used.
+type PoolShare struct {
+	Free, Coming, Launch int
+	// Beyond is the jobs that the pool could take and no pool has room for. They
+	// are not attributed: each pool that could take them shows them.
+	Beyond int
+}
+
+// Total is every job attributed to the pool.
+func (s PoolShare) Total() int { return s.Free + s.Coming + s.Launch }
+
+// Flow says that Jobs of a class entry go to Pool at Stage.
+type Flow struct {
+	Class int // index into the classes given
+	Pool  string
+	Stage Stage
+	Jobs  int
+}
+
+// Unmatched is a class that no pool can take, and why: the verdict of the pool
+// that came nearest.
+type Unmatched struct {
+	Class     int
+	Jobs      int
+	Predicate string // as router.Verdict; "no_pool" where there is none at all
+	Pool      string // the pool that came nearest
+	Detail    string // a sentence
+}
+
+// Overflow is a class that some pool can take, for which none has room.
+type Overflow struct {
+	Class int
+	Jobs  int
+}
+
+// View is the waiting jobs as one look found them.
+type View struct {
+	Classes []Class
+	At      time.Time // when the facts in it were true
+	Partial bool      // a lower bound: some of it could not be read
+}

@@ -1,0 +1,89 @@
+package router
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+)
+
+// class is what the engine knows of one job class in the queue.
+type class struct {
+	id          spillway.JobClass
+	requirement spillway.Requirement // normalized
+	priority    int
+	pending     int // jobs in the queue, as far as we know
+	wanted      int // of these: asked for by claims that are under way
+	oldest      time.Time
+	takers      []bool // by pool index: the pool can take it
+}
+
+// available is the jobs that a new claim may want.
+func (c *class) available() int { return max(0, c.pending-c.wanted) }
+
+func (c *class) match(pools []*pool) {
+	c.takers = slices.Grow(c.takers[:0], len(pools))
+	for _, p := range pools {
+		c.takers = append(c.takers, Match(&p.Capability, &c.requirement).OK())
+	}
+}
+
+// SetCounts replaces the picture of the queue. Counts that were read while a
+// claim was under way may be too low by what it took; the next picture puts that
+// right, and what is wanted too much is merely not got.
+func (e *Engine) SetCounts(counts []ClassCount) {
+	for _, c := range e.classes {
+		c.pending, c.oldest = 0, time.Time{}
+	}
+	for i := range counts {
+		e.class(&counts[i]).pending = 0 // a class named twice counts once, as its last entry says
+		e.AddPending(counts[i])
+	}
+	for id, c := range e.classes {
+		if c.pending == 0 && c.wanted == 0 {
+			delete(e.classes, id)
+		}
+	}
+}
+
+// AddPending adds jobs that have just been queued here, without waiting for the
+// next picture.
+func (e *Engine) AddPending(add ClassCount) {
+	c := e.class(&add)
+	if add.Pending <= 0 {
+		return
+	}
+	if c.available() == 0 {
+		c.priority, c.oldest = add.Priority, add.Oldest
+	} else {
+		c.priority = min(c.priority, add.Priority)
+		if add.Oldest.Before(c.oldest) {
+			c.oldest = add.Oldest
+		}
+	}
+	c.pending += add.Pending
+	e.dirty = true
+}
+
+// Requeued notes that a released attempt is back in the queue. It reports whether
+// the class is known; if not, the job is found with the next picture.
+func (e *Engine) Requeued(ref JobRef) bool {
+	c := e.classes[ref.Class]
+	if c == nil {
+		return false
+	}
+	c.pending++
+	e.dirty = true
+	return true
+}
+
+// class returns the entry of a class, made if it is new.
+func (e *Engine) class(count *ClassCount) *class {
+	c := e.classes[count.Class]
+	if c == nil {
+		c = &class{id: count.Class, requirement: count.Requirement.Normalize()}
+		c.match(e.pools)
+		e.classes[count.Class] = c
+	}
+	return c
+}
