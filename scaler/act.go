@@ -1,0 +1,301 @@
+package scaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
+	"github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler/policy"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// plan is what one tick will do. It is made whole, persisted, then carried out.
+type plan struct {
+	orders   []roster.Order
+	removals []roster.Removal
+	withdraw bool
+	target   int // SetDesired; −1 = no call
+	launched int
+	asked    time.Time // when more was asked for before
+	oldest   time.Time // submission of the oldest job that the launch is for; zero = not for a job
+}
+
+func (pl *plan) empty() bool {
+	return len(pl.orders) == 0 && len(pl.removals) == 0 && !pl.withdraw && pl.target < 0
+}
+
+// plan turns the decision into orders and calls, and marks the book accordingly.
+func (p *Pool) plan(now time.Time, d policy.Decision, o policy.Observation) plan {
+	pl := plan{target: -1}
+	if p.policy.Paused {
+		return pl
+	}
+	pl.orders = append(pl.orders, p.book.TakeBack(d.Undrain)...)
+	pl.orders = append(pl.orders, p.book.SecondLook(now)...)
+	pl.orders = append(pl.orders, p.book.Leaving(now)...)
+	pl.orders = append(pl.orders, p.book.Drain(now, d.Remove)...)
+	if o.GroupAge != policy.Whole || p.seen.err != nil || p.until.Sub(now) <= WriteDeadline {
+		return pl // nothing is written to a group that isn't known, or in the last seconds of a tenure
+	}
+	pl.withdraw = d.Withdraw > 0 || (p.givenUp(now) && !p.seen.noWithdraw && p.unfilled(p.book.Census(now)) > 0)
+	if p.withdrewLately(now) {
+		pl.withdraw = false
+	}
+	pl.removals = p.removals(now, o) // last: what goes is no longer counted from here on
+	if d.GroupTarget > p.seen.status.Desired {
+		pl.target, pl.launched = d.GroupTarget, d.Launch
+	}
+	if pl.target >= 0 {
+		pl.asked, p.state.AskedAt = p.state.AskedAt, now
+	}
+	return pl
+}
+
+// withdrewLately: once is enough. Within a cool-off there is no other call, and what
+// the last one has left can't be taken back a tick later either.
+func (p *Pool) withdrewLately(now time.Time) bool {
+	return p.state.CoolOff.Active(now) && !p.seen.withdrewAt.Before(p.state.CoolOff.FailedAt) ||
+		p.seen.withdrewTo == p.seen.status.Desired && now.Sub(p.seen.withdrewAt) < p.rules.RemoveRetry
+}
+
+// removals bounds who may be removed by what the group's own minimum allows and
+// by the limit of one tick.
+func (p *Pool) removals(now time.Time, o policy.Observation) []roster.Removal {
+	scaleIn := o.NoScaleIn == "" && o.DemandAge == policy.Whole
+	all := p.book.Removals(now, scaleIn)
+	room := max(0, o.GroupDesired-o.GroupMin)
+	limit := p.policy.MaxRemovalsPerTick
+	if limit == 0 {
+		limit = maxRemovalsPerTick
+	}
+	var out []roster.Removal
+	var ids []string
+	for _, r := range all {
+		if len(out) >= room {
+			break
+		}
+		if r.Evidence == roster.Idle {
+			if limit == 0 {
+				continue
+			}
+			limit--
+		}
+		out, ids = append(out, r), append(ids, r.Instance)
+	}
+	p.book.RemoveAsked(now, ids)
+	return out
+}
+
+// carryOut persists and acts. Each act is recorded with what came of it.
+func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, pl plan) Result {
+	entry := LedgerEntry{
+		At: now, Pool: p.Name(), From: d.From, To: d.Desired, Direction: d.Direction, Reason: d.Reason,
+		LimitedBy: d.LimitedBy, Trace: d.Trace, Epoch: p.epoch,
+	}
+	if err := p.persist(ctx); err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "persisting before acting", Err: err})
+		p.forget()
+		return Result{}
+	}
+	if pl.empty() {
+		p.record(ctx, entry)
+		return Result{}
+	}
+	var res Result
+	var did, failed []string
+	do := func(what string, err error) {
+		did = append(did, what)
+		if err != nil {
+			failed = append(failed, what+": "+err.Error())
+			p.judge(now, err, &res)
+		}
+	}
+	if len(pl.orders) > 0 {
+		do(p.order(ctx, now, pl.orders))
+	}
+	before := p.seen.status.Desired
+	if len(pl.removals) > 0 {
+		do(p.remove(ctx, now, pl.removals))
+		if entry.Direction == policy.None { // the end of a scale-in that was decided earlier
+			entry.Direction, entry.Reason = policy.In, policy.ReasonIdle
+		}
+	}
+	if pl.withdraw {
+		do(p.takeBackUnfilled(ctx, now))
+	}
+	// The target counts what has just been removed and taken back as still in the
+	// group. If that failed it counts who knows what: the next tick looks first.
+	wanted := pl.target >= 0
+	pl.target -= before - p.seen.status.Desired
+	switch {
+	case wanted && pl.target > p.seen.status.Desired && len(failed) == 0:
+		do(p.setDesired(ctx, now, pl))
+	case wanted:
+		p.state.AskedAt = pl.asked // not asked after all
+	}
+	res.Acted = true
+	entry.Action, entry.Result = strings.Join(did, "; "), "ok"
+	if len(failed) > 0 {
+		entry.Result = strings.Join(failed, "; ")
+	}
+	p.record(ctx, entry)
+	return res
+}
+
+// forget drops what could not be persisted: the pool is taken over afresh from
+// the store at the next tick.
+func (p *Pool) forget() { p.epoch = 0 }
+
+// judge sorts an error: a conflict means look again, an unknown outcome means look
+// before anything is written, a refusal cools the pool off.
+func (p *Pool) judge(now time.Time, err error, res *Result) {
+	if errors.Is(err, errOrder) {
+		return // the store's trouble, not the provider's: the book is taken over afresh
+	}
+	e := providerError(err)
+	switch e.Kind {
+	case pluginsdk.KindConflict:
+		p.seen.status.Desired, p.seen.mustLook = e.Observed, true
+		res.Again = true
+	case pluginsdk.KindUnsupported:
+	default:
+		p.seen.mustLook = true
+		p.state.CoolOff.Failed(now, e)
+		res.Respill = true
+	}
+}
+
+// errOrder marks a drain that could not be put on record.
+var errOrder = errors.New("drain not recorded")
+
+func (p *Pool) order(ctx context.Context, now time.Time, orders []roster.Order) (string, error) {
+	out := make([]router.DrainOrder, 0, len(orders))
+	names := make([]string, 0, len(orders))
+	for _, o := range orders {
+		out = append(out, router.DrainOrder{Machine: spillway.MachineID(o.Machine), On: o.On, Reason: o.Reason})
+		verb := "undrain"
+		if o.On {
+			verb = "drain"
+		}
+		names = append(names, verb+"("+o.Instance+")")
+	}
+	err := p.machines.OrderDrain(ctx, p.Name(), out)
+	if err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "ordering drains", Err: err})
+		p.forget()
+		err = fmt.Errorf("%w: %w", errOrder, err)
+	}
+	return listNames(names), err
+}
+
+// maxNames bounds the instances that one ledger entry names.
+const maxNames = 20
+
+func listNames(names []string) string {
+	if more := len(names) - maxNames; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p *Pool) setDesired(ctx context.Context, now time.Time, pl plan) (string, error) {
+	before := p.seen.status.Desired
+	args := fmt.Sprintf("%d, expected %d", pl.target, before)
+	sent := time.Now()
+	got, err := p.group.SetDesired(ctx, pl.target, before)
+	p.events.called(CallInfo{
+		Pool: p.Name(), Op: "set_desired", Args: args, At: now, Sent: sent, Took: time.Since(sent), Err: err,
+		Launched: pl.launched, OldestJob: pl.oldest,
+	})
+	if kind := pluginsdk.KindOf(err); err != nil && kind != pluginsdk.KindTransient {
+		p.state.AskedAt = pl.asked // refused: what was asked for earlier is no younger for it
+	}
+	if err == nil {
+		p.seen.status.Desired = got
+		p.state.KeptAt, p.seen.withdrewAt = time.Time{}, time.Time{} // what was left then is not what is asked for now
+		p.state.CoolOff.Asked(now)
+		p.reacted = now
+	}
+	return "set_desired(" + args + ")", err
+}
+
+func (p *Pool) remove(ctx context.Context, now time.Time, removals []roster.Removal) (string, error) {
+	ids := make([]string, len(removals))
+	names := make([]string, len(removals))
+	for i, r := range removals {
+		ids[i], names[i] = r.Instance, r.Instance+": "+string(r.Evidence)
+	}
+	sent := time.Now()
+	results, err := p.group.Remove(ctx, ids)
+	info := CallInfo{Pool: p.Name(), Op: "remove", Args: listNames(names), At: now, Sent: sent}
+	var errs []error
+	for _, id := range ids[min(len(results), len(ids)):] {
+		p.book.RemoveFailed(id) // no answer: it may be there still, and is looked at anew
+	}
+	for _, r := range results {
+		switch r.Outcome {
+		case pluginsdk.Removed:
+			p.seen.status.Desired--
+			info.Removed = append(info.Removed, r.ID)
+		case pluginsdk.AlreadyGone:
+		case pluginsdk.NotRemoved:
+			p.book.RemoveFailed(r.ID)
+			errs = append(errs, fmt.Errorf("%s: %w", r.ID, r.Err))
+		}
+	}
+	info.Took, info.Err = time.Since(sent), errors.Join(append(errs, err)...)
+	p.events.called(info)
+	return "remove(" + info.Args + ")", info.Err
+}
+
+func (p *Pool) takeBackUnfilled(ctx context.Context, now time.Time) (string, error) {
+	expected := p.seen.status.Desired
+	p.seen.withdrewAt = now
+	sent := time.Now()
+	got, err := p.group.Withdraw(ctx, expected)
+	p.events.called(CallInfo{
+		Pool: p.Name(), Op: "withdraw", Args: fmt.Sprintf("expected %d", expected), At: now, Sent: sent, Took: time.Since(sent), Err: err,
+	})
+	switch {
+	case err == nil:
+		p.seen.status.Desired, p.seen.withdrewTo = got.Desired, got.Desired
+		if got.Withdrawn > 0 {
+			p.state.Kept, p.state.KeptAt = got.Desired, now
+		}
+	case errors.Is(err, pluginsdk.ErrUnsupported):
+		p.seen.noWithdraw = true
+	}
+	return fmt.Sprintf("withdraw(%d)", got.Withdrawn), err
+}
+
+// record writes the decision to the ledger if it did something or its reason is
+// new. A ledger that can't be written is trouble, not a reason to stop.
+func (p *Pool) record(ctx context.Context, e LedgerEntry) {
+	if e.Action == "" && e.Reason == p.last.Reason && e.LimitedBy == p.last.LimitedBy && e.To == p.last.To {
+		return
+	}
+	p.last = e
+	p.events.decided(e)
+	if err := p.appendLedger(ctx, e); err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: e.At, Doing: "writing the ledger", Err: err})
+	}
+}
+
+// oldestLaunchJob is when the oldest job was submitted that only a launch can
+// serve, among the jobs that no earlier call was made for; zero without one.
+func oldestLaunchJob(pic *Picture, pool string, after time.Time) time.Time {
+	var oldest time.Time
+	for _, f := range pic.Attribution.Flows {
+		at := pic.Classes[f.Class].Oldest
+		if f.Pool == pool && f.Stage == demand.LaunchPlaces && at.After(after) && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	return oldest
+}

@@ -1,0 +1,133 @@
+package scaler
+
+import (
+	"context"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler/policy"
+)
+
+// Fleet looks at the waiting jobs, the machines and all pools' supply at once, so
+// that a job which several pools could take is demand for one of them only.
+type Fleet struct {
+	demand      Demand
+	machines    Machines
+	staleAfter  time.Duration
+	silentAfter time.Duration
+	events      *Events
+}
+
+// minStaleAfter is the least age at which a view is stale: half a minute without
+// news is more than any source's normal delay.
+const minStaleAfter = 30 * time.Second
+
+// NewFleet returns a fleet that judges a view stale after three ticks, and after
+// 30 s at the earliest, and a machine silent after silentAfter.
+func NewFleet(d Demand, m Machines, tick, silentAfter time.Duration, events *Events) *Fleet {
+	return &Fleet{demand: d, machines: m, staleAfter: max(3*tick, minStaleAfter), silentAfter: silentAfter, events: events}
+}
+
+// Picture is one look at the whole fleet. It is a value; do not change it.
+type Picture struct {
+	At          time.Time
+	Demand      policy.Freshness
+	DemandWhy   string // what is wrong when Demand isn't Whole
+	Classes     []demand.Class
+	Attribution demand.Attribution
+	Signals     []spillway.Signal
+	// MachinesKnown is false when the machines could not be read: Machines is nil
+	// then, which says nothing.
+	MachinesKnown bool
+	Machines      map[string][]router.Machine // by pool
+
+	offers map[string]offer // what attribution counted on, by pool
+}
+
+// Observe looks once. What can't be read is marked unknown in the picture.
+func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Picture {
+	pic := &Picture{At: now, offers: make(map[string]offer, len(pools))}
+	f.readDemand(ctx, pic)
+	f.readMachines(ctx, pic)
+	supplies := make([]demand.Supply, 0, len(pools))
+	runners := make([]demand.Runners, 0, len(pools))
+	for _, p := range pools {
+		machines := pic.Machines[p.Name()]
+		o := *p.offer.Load()
+		pic.offers[p.Name()] = o
+		supplies = append(supplies, p.supply(now, o, machines, f.silentAfter))
+		runners = append(runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
+	}
+	pic.Attribution = demand.Attribute(pic.Classes, supplies, router.Fits)
+	pic.Signals = demand.Signals(pic.Classes, runners, router.Fits, now)
+	f.events.looked(pic)
+	return pic
+}
+
+func (f *Fleet) readDemand(ctx context.Context, pic *Picture) {
+	view, err := f.demand.Demand(ctx)
+	switch {
+	case err != nil:
+		f.events.trouble(TroubleInfo{At: pic.At, Doing: "reading the waiting jobs", Err: err})
+		pic.Demand, pic.DemandWhy = policy.Absent, "the waiting jobs could not be read"
+	case pic.At.Sub(view.At) > f.staleAfter:
+		pic.Demand, pic.DemandWhy = policy.Partial, "the view of the waiting jobs is "+pic.At.Sub(view.At).Round(time.Second).String()+" old"
+	case view.Partial:
+		pic.Demand, pic.DemandWhy = policy.Partial, "a part of the waiting jobs could not be read"
+	}
+	pic.Classes = view.Classes
+}
+
+func (f *Fleet) readMachines(ctx context.Context, pic *Picture) {
+	machines, err := f.machines.Machines(ctx)
+	if err != nil {
+		f.events.trouble(TroubleInfo{At: pic.At, Doing: "reading the machines", Err: err})
+		return
+	}
+	pic.MachinesKnown = true
+	pic.Machines = make(map[string][]router.Machine)
+	for _, m := range machines {
+		pic.Machines[m.Pool] = append(pic.Machines[m.Pool], m)
+	}
+}
+
+func liveMachines(now time.Time, machines []router.Machine, silentAfter time.Duration) int {
+	n := 0
+	for i := range machines {
+		if machines[i].Connected && now.Sub(machines[i].HeardAt) < silentAfter {
+			n++
+		}
+	}
+	return n
+}
+
+// freePlaces counts the places that machines give away now [jobs].
+func freePlaces(now time.Time, machines []router.Machine, maxUses int, silentAfter time.Duration) int {
+	n := 0
+	for i := range machines {
+		m := &machines[i]
+		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && now.Sub(m.HeardAt) < silentAfter {
+			free := m.Capacity - m.InUse()
+			if maxUses > 0 {
+				free = min(free, maxUses-m.Uses)
+			}
+			n += max(0, free)
+		}
+	}
+	return n
+}
+
+// drainingPlaces counts the places of machines that are ordered to take no more
+// jobs [jobs].
+func drainingPlaces(now time.Time, machines []router.Machine, silentAfter time.Duration) int {
+	n := 0
+	for i := range machines {
+		m := &machines[i]
+		if m.Connected && m.Draining && m.StoppingSince.IsZero() && now.Sub(m.HeardAt) < silentAfter {
+			n += max(0, m.Capacity-m.InUse())
+		}
+	}
+	return n
+}

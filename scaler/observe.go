@@ -1,0 +1,121 @@
+package scaler
+
+import (
+	"time"
+
+	"github.com/spillway-ci/spillway/scaler/policy"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// observation turns all that is known of the pool into what a decision needs.
+func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.Observation {
+	leaving, unfilled := c.Leaving()-c.Removing, p.unfilled(c)
+	if p.givenUp(now) {
+		leaving, unfilled = leaving+unfilled, 0
+	}
+	booting := c.Booting + unfilled
+	o := policy.Observation{
+		Running: c.RunningJobs, Attributed: pic.Attribution.Pools[p.Name()].Total(), Overflow: pic.Attribution.Pools[p.Name()].Beyond,
+		Usable: c.Usable, Booting: booting, Draining: c.Draining,
+		Leaving: leaving, Ending: c.Removing, Absent: c.Absent,
+		InUse: c.InUse, Removable: c.Removable, Unfilled: unfilled,
+		GroupDesired: p.seen.status.Desired, GroupMin: p.seen.status.Min, GroupMax: p.seen.status.Max,
+		DemandAge: pic.Demand, GroupAge: p.groupAge(now),
+		CooledOff: p.state.CoolOff.Until, LaunchClamp: p.launchClamp(now, booting),
+	}
+	if pic.offers[p.Name()] == *p.offer.Load() { // else it was attributed before our last act
+		o.Unplaced = pic.Attribution.Pools[p.Name()].Launch
+	}
+	if !p.seen.noWithdraw {
+		o.Withdrawable = unfilled
+	}
+	if p.seen.err != nil {
+		o.ProviderDown = p.seen.err.Error()
+	}
+	o.NoScaleIn, o.NoScaleInWhy = p.noScaleIn(now, pic, c)
+	if p.book.Boot.Clamp(now) == 0 {
+		o.NoLaunch, o.NoLaunchWhy = policy.ReasonHoldBreaker, "the last instances never registered: next try at "+p.book.Boot.Until.UTC().Format(time.TimeOnly)
+	}
+	return o
+}
+
+// unfilled is what was asked of the group and does not exist yet. Instances that
+// are being removed have left the group's desired number already.
+func (p *Pool) unfilled(c roster.Census) int {
+	return unfilled(p.seen.status.Desired, c)
+}
+
+func unfilled(desired int, c roster.Census) int { return max(0, desired-(c.Live-c.Removing)) }
+
+// givenUp: what was asked for and does not exist yet covers no demand any more. It
+// should have registered by now, or the provider has said that it failed. What a
+// withdrawal has left does exist, listed or not.
+func (p *Pool) givenUp(now time.Time) bool {
+	left := p.state.Kept == p.seen.status.Desired && now.Sub(p.state.KeptAt) < p.rules.RegisterTimeout
+	return !left && (now.Sub(p.state.AskedAt) >= p.rules.RegisterTimeout || p.state.CoolOff.Active(now))
+}
+
+func (p *Pool) groupAge(now time.Time) policy.Freshness {
+	switch {
+	case p.seen.at.IsZero() || p.seen.mustLook:
+		return policy.Absent
+	case now.Sub(p.seen.at) > max(3*p.refresh, minStaleAfter):
+		return policy.Partial
+	default:
+		return policy.Whole
+	}
+}
+
+// launchClamp is the tighter of what the cool-off and the boot breaker allow.
+func (p *Pool) launchClamp(now time.Time, booting int) int {
+	clamp := p.state.CoolOff.Clamp(now)
+	if b := p.book.Boot.Clamp(now); b >= 0 {
+		b = max(0, b-booting)
+		if clamp < 0 || b < clamp {
+			clamp = b
+		}
+	}
+	return clamp
+}
+
+func (p *Pool) noScaleIn(now time.Time, pic *Picture, c roster.Census) (policy.Reason, string) {
+	switch {
+	case !pic.MachinesKnown:
+		return policy.ReasonHoldStale, "the machines could not be read"
+	case p.book.WarmingUp(now):
+		return policy.ReasonHoldWarmup, "two heartbeat periods have not passed since this replica took the pool over"
+	case p.book.Unready(c):
+		return policy.ReasonHoldUnready, "more than 45 % of the registered instances fell silent: more likely the network than the instances"
+	default:
+		return "", ""
+	}
+}
+
+// makeOffer publishes what the rest of the fleet may count on.
+func (p *Pool) makeOffer(now time.Time, pic *Picture, o policy.Observation) {
+	c := p.book.Census(now)
+	room := min(p.policy.Max, o.GroupMax) - c.Live - p.unfilled(c)
+	if p.seen.at.IsZero() {
+		room = p.policy.Max
+	}
+	if p.state.CoolOff.Active(now) {
+		room = min(room, 1) // what there is at its end; until then CooledUntil says no
+	} else if o.LaunchClamp >= 0 {
+		room = min(room, o.LaunchClamp)
+	}
+	if p.policy.Paused || o.NoLaunch != "" {
+		room = 0
+	}
+	capacity := p.policy.CapacityPerInstance
+	next := offer{
+		Coming: o.Booting * capacity, Draining: c.DrainingPlaces, Launchable: max(0, room) * capacity,
+		CooledUntil: p.state.CoolOff.Until, Down: p.seen.err != nil, Registered: p.offer.Load().Registered,
+	}
+	if pic.MachinesKnown {
+		// As supply counts them later: records that a dead instance has left behind are
+		// in both numbers, or what boots would be taken for registered.
+		next.Registered = registered(pic.Machines[p.Name()])
+	}
+	p.state.Offer = next
+	p.offer.Store(&next)
+}

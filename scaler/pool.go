@@ -1,0 +1,368 @@
+package scaler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
+	"github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler/policy"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// WriteDeadline is the longest that a write to a provider may take. A write is
+// sent only if the rest of the lease is longer, so that nobody else can hold the
+// pool while it is under way.
+const WriteDeadline = 8 * time.Second
+
+// maxRemovalsPerTick bounds the removals of one tick when the policy does not.
+const maxRemovalsPerTick = 10
+
+// Pool is the loop of one pool. All but Name, Status and supply belongs to the
+// goroutine that calls Tick.
+type Pool struct {
+	name    string
+	policy  policy.Policy
+	rules   roster.Rules
+	refresh time.Duration // how old a look at the group may be
+
+	group    Group
+	machines Machines
+	memory   Memory
+	tenure   Tenure
+	events   *Events
+
+	epoch   uint64 // 0 = not held
+	until   time.Time
+	book    *roster.Roster
+	state   poolState
+	saved   []byte // last persisted state
+	seen    groupView
+	last    LedgerEntry
+	reacted time.Time // when more was last asked for: older jobs say nothing of how fast we react
+
+	def    atomic.Pointer[spillway.Pool]
+	offer  atomic.Pointer[offer]  // what others may count on
+	status atomic.Pointer[Status] // what people see
+}
+
+// poolState is what survives a change of owner.
+type poolState struct {
+	Policy   policy.State  `json:"policy"`
+	Roster   roster.Roster `json:"roster"`
+	CoolOff  CoolOff       `json:"cool_off"`
+	AskedAt  time.Time     `json:"asked_at,omitzero"`  // when more was last asked for
+	Failures []string      `json:"failures,omitempty"` // group failures already counted
+	Kept     int           `json:"kept,omitempty"`     // the group's desired after the last withdrawal: all that exists
+	KeptAt   time.Time     `json:"kept_at,omitzero"`
+	Desired  int           `json:"desired"` // the group's, when last seen
+	Offer    offer         `json:"offer"`
+}
+
+// groupView is the last look at the provider's group.
+type groupView struct {
+	status     pluginsdk.GroupStatus
+	at         time.Time // zero = never seen
+	mustLook   bool      // an outcome is unknown: nothing is written before a new look
+	err        error     // of the last try
+	noWithdraw bool
+	withdrewAt time.Time // when it was last asked to take back what is not there yet
+	withdrewTo int       // the desired number that this left
+}
+
+// PoolConfig is what a pool's loop is made of.
+type PoolConfig struct {
+	Pool    spillway.Pool
+	Policy  policy.Policy
+	Rules   roster.Rules
+	Refresh time.Duration // how old a look at the group may be; the tick
+}
+
+// NewPool returns a loop that has seen nothing yet.
+func NewPool(cfg PoolConfig, g Group, m Machines, mem Memory, t Tenure, events *Events) *Pool {
+	p := &Pool{
+		name: cfg.Pool.Name, policy: cfg.Policy, rules: cfg.Rules, refresh: cfg.Refresh,
+		group: g, machines: m, memory: mem, tenure: t, events: events,
+	}
+	p.def.Store(&cfg.Pool)
+	p.offer.Store(&offer{}) // nothing, until it is known what there is: the first tick says so at once
+	p.status.Store(&Status{Pool: cfg.Pool.Name, Min: cfg.Policy.Min, Max: cfg.Policy.Max})
+	return p
+}
+
+// Name is the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// Reconfigure changes the rules; it takes effect at the next tick. It belongs to
+// the goroutine that calls Tick.
+func (p *Pool) Reconfigure(cfg PoolConfig) {
+	p.policy, p.rules, p.refresh = cfg.Policy, cfg.Rules, cfg.Refresh
+	p.def.Store(&cfg.Pool)
+	if p.book != nil {
+		p.book.SetRules(p.rules)
+	}
+}
+
+// Result says what the driver should do after a tick.
+type Result struct {
+	// Respill: the provider refused. The rest of the demand belongs to other pools
+	// now: look at the fleet again at once.
+	Respill bool
+	// Again: what was believed of the group was wrong; tick again at once.
+	Again bool
+	// Acted: something was asked of the provider or of a machine.
+	Acted bool
+	// Offers: what others may count on has changed: look at the fleet again soon.
+	Offers bool
+}
+
+// Tick looks, decides, persists and acts, in that order.
+func (p *Pool) Tick(ctx context.Context, now time.Time, pic *Picture) Result {
+	before := *p.offer.Load()
+	res := p.tick(ctx, now, pic)
+	res.Offers = *p.offer.Load() != before
+	return res
+}
+
+func (p *Pool) tick(ctx context.Context, now time.Time, pic *Picture) Result {
+	if !p.hold(ctx, now) {
+		p.follow(ctx, now, pic)
+		return Result{}
+	}
+	p.look(ctx, now)
+	if pic.MachinesKnown {
+		p.book.Heard(now, pic.Machines[p.Name()])
+	}
+	census := p.book.Census(now)
+	obs := p.observation(now, pic, census)
+	d, next := policy.Decide(p.policy, p.state.Policy, obs, now)
+	p.state.Policy = next
+	plan := p.plan(now, d, obs)
+	plan.oldest = oldestLaunchJob(pic, p.Name(), p.reacted)
+	p.makeOffer(now, pic, obs)
+	res := p.carryOut(ctx, now, d, plan)
+	if res.Acted {
+		p.makeOffer(now, pic, p.observation(now, pic, p.book.Census(now))) // as it is after acting
+	}
+	p.noteChanges(ctx, now)
+	p.publish(now, pic, d)
+	return res
+}
+
+// hold makes sure that this replica may write for the pool, and takes the pool's
+// memory over when it has just become its owner.
+func (p *Pool) hold(ctx context.Context, now time.Time) bool {
+	epoch, until, ok := p.tenure.Hold(p.Name(), now)
+	if !ok {
+		p.epoch, p.book = 0, nil
+		return false
+	}
+	p.until = until
+	if epoch == p.epoch {
+		return true
+	}
+	data, found, err := p.memory.LoadPoolState(ctx, p.Name())
+	if err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "reading the pool's memory", Err: err})
+		return false
+	}
+	p.book, p.state, p.saved = roster.New(p.rules, now), poolState{}, nil
+	p.seen = groupView{mustLook: true}
+	if found {
+		if err := json.Unmarshal(data, &p.state); err != nil {
+			// It is soft state: the provider and the heartbeats tell it again.
+			p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "decoding the pool's memory", Err: err})
+			p.state = poolState{}
+		}
+		p.book.Adopt(p.state.Roster)
+	}
+	p.epoch = epoch
+	return true
+}
+
+// follow is a tick of a pool that another replica scales: it learns the pool's
+// offer, so that this replica attributes as the owner does.
+func (p *Pool) follow(ctx context.Context, now time.Time, pic *Picture) {
+	data, found, err := p.memory.LoadPoolState(ctx, p.Name())
+	var theirs poolState
+	if err != nil || !found || json.Unmarshal(data, &theirs) != nil {
+		return
+	}
+	p.offer.Store(&theirs.Offer)
+	book := roster.New(p.rules, now)
+	book.Adopt(theirs.Roster)
+	p.publishStatus(p.statusOf(now, pic, book.Census(now), theirs.Desired))
+}
+
+// look asks the provider, if the last look is too old or an outcome is unknown.
+func (p *Pool) look(ctx context.Context, now time.Time) {
+	if !p.seen.mustLook && now.Sub(p.seen.at) < p.refresh {
+		return
+	}
+	status, err := p.group.Status(ctx)
+	if err == nil {
+		err = status.Err
+	}
+	var list []pluginsdk.Instance
+	if err == nil {
+		list, err = p.group.ListInstances(ctx)
+	}
+	p.seen.err = err
+	if err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "asking the provider", Err: err})
+		return
+	}
+	p.checkDrift(now, status)
+	p.seen.status, p.seen.at, p.seen.mustLook = status, now, false
+	p.book.Listed(now, listed(list))
+	if c := p.book.Census(now); c.Absent > 0 {
+		p.book.WriteOff(now, c.Live-c.Removing-status.Desired)
+	}
+	p.countFailures(now, status.Failures)
+	if p.state.AskedAt.IsZero() && p.unfilled(p.book.Census(now)) > 0 {
+		p.state.AskedAt = now // nobody remembers who asked, but it is still coming
+	}
+	if p.unfilled(p.book.Census(now)) == 0 {
+		p.state.CoolOff.Filled()
+	}
+}
+
+// checkDrift tells when somebody else has changed the group's desired number.
+func (p *Pool) checkDrift(now time.Time, status pluginsdk.GroupStatus) {
+	if p.seen.at.IsZero() || p.seen.mustLook || status.Desired == p.seen.status.Desired {
+		return
+	}
+	if status.Desired > p.seen.status.Desired {
+		p.state.AskedAt = now // by somebody else, but it takes as long to come
+	}
+	p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: roster.Change{
+		Kind: "drift", Detail: fmt.Sprintf("somebody else set desired from %d to %d", p.seen.status.Desired, status.Desired),
+	}})
+}
+
+// countFailures cools the pool off for each new failure of something that the
+// provider had accepted.
+func (p *Pool) countFailures(now time.Time, failures []pluginsdk.GroupFailure) {
+	known := make(map[string]bool, len(p.state.Failures))
+	for _, id := range p.state.Failures {
+		known[id] = true
+	}
+	p.state.Failures = p.state.Failures[:0:0]
+	for _, f := range failures {
+		p.state.Failures = append(p.state.Failures, f.ID)
+		if !known[f.ID] && f.At.After(p.state.AskedAt.Add(-time.Second)) {
+			p.state.CoolOff.Failed(now, &pluginsdk.Error{Kind: f.Kind, Message: f.Message})
+		}
+	}
+}
+
+func listed(list []pluginsdk.Instance) []roster.Listed {
+	out := make([]roster.Listed, len(list))
+	for i, in := range list {
+		out[i] = roster.Listed{
+			ID: in.ID, Creating: in.State == pluginsdk.StateCreating, Deleting: in.State == pluginsdk.StateDeleting,
+			LaunchedAt: in.LaunchedAt, Protected: in.Protected, Unhealthy: in.Unhealthy,
+		}
+	}
+	return out
+}
+
+// Interrupted takes the provider's notice that an instance will be taken. It
+// belongs to the goroutine that calls Tick.
+func (p *Pool) Interrupted(now time.Time, n pluginsdk.Interruption) {
+	if p.book != nil && p.book.Interrupt(n.InstanceID) {
+		p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: roster.Change{
+			Instance: n.InstanceID, Kind: roster.ChangeKind(roster.Interrupted), Detail: string(n.Kind),
+		}})
+	}
+}
+
+// noteChanges tells what has happened to instances, and forgets the machines of
+// those that are gone. Should that fail, their records expire by themselves.
+func (p *Pool) noteChanges(ctx context.Context, now time.Time) {
+	var gone []spillway.MachineID
+	for _, c := range p.book.Changes() {
+		p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: c})
+		if (c.Kind == roster.Gone || c.Kind == roster.GoneForeign) && c.Machine != "" && !p.book.Has(c.Instance) {
+			gone = append(gone, spillway.MachineID(c.Machine))
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if err := p.machines.RemoveMachines(ctx, p.Name(), gone); err != nil {
+		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "forgetting machines", Err: err})
+	}
+}
+
+// persist writes the pool's memory before anything is done that it speaks of.
+// Without it nothing is done: another replica could not know.
+func (p *Pool) persist(ctx context.Context) error {
+	p.state.Roster, p.state.Desired = *p.book, p.seen.status.Desired
+	data, err := json.Marshal(&p.state)
+	if err != nil {
+		return fmt.Errorf("encoding the pool's memory: %w", err)
+	}
+	if string(data) == string(p.saved) {
+		return nil
+	}
+	if err := p.memory.SavePoolState(ctx, p.Name(), p.epoch, data); err != nil {
+		p.saved = nil
+		return fmt.Errorf("saving the pool's memory: %w", err)
+	}
+	p.saved = data
+	return nil
+}
+
+// providerError makes sure that err is classified.
+func providerError(err error) *pluginsdk.Error {
+	var e *pluginsdk.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: err.Error(), Cause: err}
+}
+
+// offer is what the rest of the fleet may count on, in jobs.
+type offer struct {
+	Coming     int  `json:"coming"`     // booting instances
+	Draining   int  `json:"draining"`   // our drains that can be taken back
+	Launchable int  `json:"launchable"` // up to max
+	Down       bool `json:"down"`       // the provider can't be asked
+	Registered int  `json:"registered"` // machines on record when Coming was counted, as registered counts them
+	// CooledUntil is when the provider may be asked again after a refusal.
+	CooledUntil time.Time `json:"cooled_until,omitzero"`
+}
+
+// supply turns an offer and the machines of this moment into what
+// attribution needs. It may be called from any goroutine.
+func (p *Pool) supply(now time.Time, o offer, machines []router.Machine, silentAfter time.Duration) demand.Supply {
+	def := p.def.Load()
+	coming := o.Coming
+	if n := registered(machines) - o.Registered; n > 0 {
+		coming = max(0, coming-n*def.CapacityPerInstance) // these are free places by now
+	}
+	return demand.Supply{
+		Pool: def.Name, Capability: def.Capability, Priority: def.Priority, CostPerJob: def.CostPerJob,
+		Free: freePlaces(now, machines, def.MaxUses, silentAfter), Booting: coming,
+		// A drain that was taken back since is a free place by now, or has a job.
+		Draining:   min(o.Draining, drainingPlaces(now, machines, silentAfter)),
+		Launchable: o.Launchable, CooledOff: o.Down || now.Before(o.CooledUntil),
+	}
+}
+
+func registered(machines []router.Machine) int {
+	n := 0
+	for i := range machines {
+		if machines[i].InstanceID != "" {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,130 @@
+package roster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the simulation of random stories has found: each is a leak, a launch too
+// many, or a removal without proof.
+
+func TestAbsentInstancesAreWrittenOffWhenTheNumberFellWithThem(t *testing.T) {
+	f := newFleet()
+	f.launch("a", "b", "c")
+	f.register("a", "b", "c")
+	f.look()
+	require.Zero(t, f.Census(f.now).Absent)
+
+	f.list = f.list[2:] // a and b ended
+	f.machines["a"].Connected = false
+	f.look()
+	f.look() // a is known to be disconnected only after a look
+	require.Equal(t, 2, f.Census(f.now).Absent, "whatever is still heard")
+	f.WriteOff(f.now, 2)
+	require.NotContains(t, f.Instances, "a")
+	require.Contains(t, f.Instances, "b", "it is still heard")
+	f.WriteOff(f.now, 0)
+	require.Contains(t, f.Instances, "c")
+}
+
+func TestADrainForGoodIsOrderedAgainUntilItIsAcknowledged(t *testing.T) {
+	f := newFleet()
+	f.rules.MaxUses = 1
+	f.launch("a")
+	f.register("a")
+	f.machines["a"].Uses = 1
+	f.look()
+	require.Len(t, f.Leaving(f.now), 1)
+	f.pass(29 * time.Second)
+	require.Empty(t, f.Leaving(f.now), "it has time to acknowledge")
+	f.pass(time.Second)
+	require.Len(t, f.Leaving(f.now), 1, "the order was lost with the store")
+	f.ack("a")
+	f.pass(time.Minute)
+	require.Empty(t, f.Leaving(f.now))
+	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
+}
+
+func TestAnOlderAcknowledgementCountsOnlyForWhatLeavesForGood(t *testing.T) {
+	for _, forGood := range []bool{true, false} {
+		f := newFleet()
+		f.rules.MaxUses = 1
+		f.launch("a")
+		f.register("a")
+		f.ack("a") // to an owner that has lost its memory since
+		if forGood {
+			f.machines["a"].Uses = 1
+		}
+		f.pass(11 * time.Minute)
+		if forGood {
+			require.Len(t, f.Leaving(f.now), 1)
+		} else {
+			require.Len(t, f.Drain(f.now, 1), 1)
+		}
+		f.pass(29 * time.Second)
+		require.Empty(t, f.Removals(f.now, true))
+		f.pass(time.Second)
+		if forGood {
+			require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
+		} else {
+			require.Empty(t, f.Removals(f.now, true), "such a drain may have been taken back in between")
+		}
+	}
+}
+
+func TestI1_ARemovalThatFailedNeedsItsProofAgain(t *testing.T) {
+	f := newFleet()
+	f.launch("a")
+	f.register("a")
+	f.look()
+	f.pass(10 * time.Minute)
+	f.Drain(f.now, 1)
+	f.ack("a")
+	f.pass(2 * time.Second)
+	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
+	f.RemoveAsked(f.now, []string{"a"})
+	f.RemoveFailed("a")
+	require.Equal(t, Draining, f.Instances["a"].Phase)
+	f.pass(time.Minute)
+	require.Empty(t, f.Removals(f.now, false), "a hold holds for it too")
+	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
+
+	f.RemoveAsked(f.now, []string{"a"}) // accepted, and nothing happens
+	f.machines["a"].Draining, f.machines["a"].Busy = false, 1
+	f.pass(time.Minute)
+	require.Empty(t, f.Removals(f.now, true), "its drain was lost, and it has a job")
+	f.machines["a"].Busy = 0
+	f.pass(time.Second)
+	require.Equal(t, []Removal{{"a", StillThere}}, f.Removals(f.now, true))
+}
+
+func TestAFailedRemovalOfAnInterruptedInstanceLeavesItInterrupted(t *testing.T) {
+	f := newFleet()
+	f.launch("a")
+	f.register("a")
+	f.look()
+	f.Interrupt("a")
+	f.Leaving(f.now)
+	f.RemoveAsked(f.now, []string{"a"})
+	f.RemoveFailed("a")
+	require.Equal(t, Interrupted, f.Instances["a"].Phase)
+}
+
+func TestPlacesOfADrainThatWasJustTakenBackAreCountedOnce(t *testing.T) {
+	f := newFleet()
+	f.launch("a")
+	f.register("a")
+	f.look()
+	f.pass(10 * time.Minute)
+	f.Drain(f.now, 1)
+	f.ack("a")
+	f.look()
+	require.Equal(t, 2, f.Census(f.now).DrainingPlaces)
+	f.TakeBack(1)
+	require.Equal(t, 2, f.Census(f.now).DrainingPlaces, "its record still says that it drains: nobody sees free places")
+	f.machines["a"].Draining = false
+	f.look()
+	require.Zero(t, f.Census(f.now).DrainingPlaces)
+}

@@ -1,0 +1,9 @@
+// Package roster is one pool's book of its instances: which boot, serve, drain
+// or are lost, who may be removed, and whether launching works at all.
+//
+// It is a core. [Roster.Listed] takes what the provider lists, [Roster.Heard]
+// what the machines say; [Roster.Census] counts, [Roster.Drain], [Roster.TakeBack],
+// [Roster.Removals] choose. An instance is removed on evidence only, looked at
+// twice: idle by the router's book and by its own heartbeat, drained,
+// acknowledged, and idle again in a heartbeat newer than that.
+package roster

@@ -1,0 +1,347 @@
+package roster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spillway-ci/spillway/router"
+)
+
+// Roster is the book. It belongs to one owner. The exported fields are what is
+// persisted.
+type Roster struct {
+	Instances map[string]*Instance `json:"instances"`
+	Boot      Breaker              `json:"boot"`
+
+	rules     Rules
+	startedAt time.Time // when this owner took over: nothing is removed before it has heard two heartbeats
+	heardAll  time.Time // when machines were last seen whole
+	changes   []Change
+}
+
+// New returns an empty book, owned from now on.
+func New(rules Rules, now time.Time) *Roster {
+	return &Roster{Instances: map[string]*Instance{}, rules: rules, startedAt: now}
+}
+
+// Adopt continues a persisted book under a new owner.
+func (r *Roster) Adopt(persisted Roster) {
+	r.Boot = persisted.Boot
+	for id, in := range persisted.Instances {
+		r.Instances[id] = in
+	}
+}
+
+// Has reports whether the instance is in the book.
+func (r *Roster) Has(id string) bool { return r.Instances[id] != nil }
+
+// SetRules changes the rules, as after a reload.
+func (r *Roster) SetRules(rules Rules) { r.rules = rules }
+
+// Changes returns what happened since the last call.
+func (r *Roster) Changes() []Change {
+	c := r.changes
+	r.changes = nil
+	return c
+}
+
+func (r *Roster) note(id string, kind ChangeKind, format string, args ...any) {
+	machine := ""
+	if in := r.Instances[id]; in != nil {
+		machine = in.Machine
+	}
+	r.changes = append(r.changes, Change{Instance: id, Machine: machine, Kind: kind, Detail: fmt.Sprintf(format, args...)})
+}
+
+// Listed takes a complete list of the provider. A list that came back short is no
+// proof: an instance is gone after three complete lists in a row without it, or
+// when the provider says that it is going.
+func (r *Roster) Listed(now time.Time, list []Listed) {
+	seen := make(map[string]bool, len(list))
+	for _, l := range list {
+		seen[l.ID] = true
+		in := r.entry(now, l.ID, l.LaunchedAt)
+		in.Missed, in.Listed, in.Unhealthy, in.absent = 0, true, l.Unhealthy, false
+		if l.Deleting && in.Phase != Removing {
+			if in.RemovedAt.IsZero() {
+				r.note(l.ID, GoneForeign, "the provider is ending it, not asked by us, with %d jobs on it", in.inUse)
+			}
+			in.Phase = Removing
+		}
+	}
+	for _, id := range r.ids() {
+		if !seen[id] {
+			r.Instances[id].absent = r.Instances[id].Listed
+			r.missing(now, r.Instances[id])
+		}
+	}
+	r.settle(now)
+}
+
+// missing counts a list without in. An instance that is still heard serves on,
+// whatever the list says; one that was never in a list may not be visible yet.
+func (r *Roster) missing(now time.Time, in *Instance) {
+	if in.connected && now.Sub(in.heardAt) < r.rules.SilentAfter {
+		return
+	}
+	in.Missed++
+	if in.Missed < missedListsGone && in.Phase != Removing {
+		return
+	}
+	switch {
+	case !in.RemovedAt.IsZero():
+		r.note(in.ID, Gone, "removed")
+	case in.Phase == Removing:
+		r.note(in.ID, Gone, "ended by somebody else")
+	default:
+		r.note(in.ID, GoneForeign, "missing from %d complete lists", in.Missed)
+	}
+	delete(r.Instances, in.ID)
+}
+
+// WriteOff drops up to n instances that are missing from the last list. The group's
+// number fell below what is in the book: whoever ended them lowered it with them,
+// so there is no need to wait for more lists. One that is still heard serves on.
+func (r *Roster) WriteOff(now time.Time, n int) {
+	for _, id := range r.ids() {
+		in := r.Instances[id]
+		heard := in.connected && now.Sub(in.heardAt) < r.rules.SilentAfter
+		if n <= 0 || !in.absent || in.Phase == Removing || heard {
+			continue
+		}
+		n--
+		r.note(id, GoneForeign, "missing from the list, and the group's number fell with it")
+		delete(r.Instances, id)
+	}
+}
+
+func (r *Roster) entry(now time.Time, id string, launched time.Time) *Instance {
+	in, ok := r.Instances[id]
+	if !ok {
+		in = &Instance{ID: id, Phase: Booting, LaunchedAt: now}
+		r.Instances[id] = in
+		r.note(id, Appeared, "")
+	}
+	if !launched.IsZero() {
+		in.LaunchedAt = launched
+	}
+	return in
+}
+
+// Heard takes the records of all machines of the pool, whole.
+func (r *Roster) Heard(now time.Time, machines []router.Machine) {
+	r.heardAll = now
+	for i := range machines {
+		m := &machines[i]
+		if m.InstanceID == "" {
+			continue // on nobody's instance: it takes jobs, but is not ours to scale
+		}
+		r.heardOne(now, m)
+	}
+	r.settle(now)
+}
+
+func (r *Roster) heardOne(now time.Time, m *router.Machine) {
+	in, known := r.Instances[m.InstanceID]
+	if !known {
+		if !m.Connected {
+			return // a record left behind by an instance that is gone
+		}
+		in = r.entry(now, m.InstanceID, m.RegisteredAt) // until a list says when it was launched
+	}
+	if in.Machine != "" && in.Machine != string(m.ID) && m.RegisteredAt.Before(in.RegisteredAt) {
+		return // an older process of the same instance
+	}
+	if in.RegisteredAt.IsZero() {
+		r.note(in.ID, Registered, "%s after launch", m.RegisteredAt.Sub(in.LaunchedAt).Round(time.Millisecond))
+		r.Boot.registered(m.RegisteredAt, in.LaunchedAt)
+		if in.Phase == BootFailed {
+			in.Phase = Booting // late is better than never; settle makes it usable
+		}
+	}
+	in.Machine, in.RegisteredAt = string(m.ID), m.RegisteredAt
+	in.inUse, in.uses = m.InUse(), m.Uses
+	in.lastUsed = later(m.LastUsedAt, m.RegisteredAt)
+	in.heardAt, in.heartbeatAt = m.HeardAt, m.HeartbeatAt
+	in.ackedAt, in.connected = m.DrainAckedAt, m.Connected
+	in.stopping = !m.StoppingSince.IsZero()
+	in.drained = m.Draining
+	if !m.Draining && in.Phase == Draining {
+		in.ackedAt = time.Time{}
+	}
+}
+
+// settle moves each instance to the phase that what is known of it says.
+func (r *Roster) settle(now time.Time) {
+	for _, id := range r.ids() {
+		r.settleOne(now, r.Instances[id])
+	}
+}
+
+func (r *Roster) settleOne(now time.Time, in *Instance) {
+	switch in.Phase {
+	case Booting:
+		if !in.RegisteredAt.IsZero() {
+			in.Phase = Usable
+			r.settleOne(now, in)
+			return
+		}
+		if now.Sub(in.LaunchedAt) >= r.rules.RegisterTimeout {
+			in.Phase = BootFailed
+			r.Boot.failed(now, in.LaunchedAt)
+			r.note(in.ID, NeverCame, "not registered %s after launch", r.rules.RegisterTimeout)
+		}
+	case Usable, Draining, UsedUp, Interrupted:
+		if r.silent(now, in) {
+			in.Phase, in.SilentAt = Silent, now
+			r.note(in.ID, WentSilent, "not heard for %s", now.Sub(later(in.heardAt, in.RegisteredAt)).Round(time.Second))
+		} else if in.Phase != Interrupted && (in.stopping || (r.rules.MaxUses > 0 && in.uses >= r.rules.MaxUses)) {
+			in.Phase = UsedUp
+		}
+	case Silent:
+		if !r.silent(now, in) {
+			in.SilentAt = time.Time{}
+			in.Phase = in.phaseBeforeSilence()
+			r.note(in.ID, CameBack, "")
+			r.settleOne(now, in)
+		}
+	case BootFailed, Removing:
+	}
+}
+
+// phaseBeforeSilence is where an instance goes on that is heard again.
+func (in *Instance) phaseBeforeSilence() Phase {
+	switch {
+	case in.DrainReason == string(Interrupted):
+		return Interrupted
+	case !in.DrainedAt.IsZero():
+		return Draining
+	default:
+		return Usable
+	}
+}
+
+// silent: not heard for silent_after. After a change of owner an instance has
+// that long again to be heard.
+func (r *Roster) silent(now time.Time, in *Instance) bool {
+	return now.Sub(later(in.heardAt, r.startedAt)) >= r.rules.SilentAfter
+}
+
+// Interrupt says that an instance will be taken from us. It is drained for good.
+func (r *Roster) Interrupt(id string) bool {
+	in, ok := r.Instances[id]
+	if !ok || in.Phase == Removing || in.Phase == Interrupted {
+		return false
+	}
+	in.Phase, in.DrainedAt, in.DrainReason = Interrupted, time.Time{}, string(Interrupted)
+	return true
+}
+
+// Census counts.
+func (r *Roster) Census(now time.Time) Census {
+	var c Census
+	for _, in := range r.Instances {
+		c.Live++
+		if in.absent && in.Phase != Removing {
+			c.Absent++
+		}
+		if !in.RegisteredAt.IsZero() {
+			c.Registered++
+		}
+		switch in.Phase {
+		case Usable:
+			c.Usable++
+			c.RunningJobs += in.inUse
+			c.FreePlaces += max(0, r.rules.Capacity-in.inUse)
+			if in.drained { // taken back a moment ago: nobody counts its places as free yet
+				c.DrainingPlaces += max(0, r.rules.Capacity-in.inUse)
+			}
+			r.countIdle(now, in, &c)
+		case Booting:
+			c.Booting++
+		case Draining:
+			c.Draining++
+			c.DrainingPlaces += max(0, r.rules.Capacity-in.inUse)
+		case UsedUp:
+			c.UsedUp++
+		case Interrupted:
+			c.Interrupted++
+		case Silent:
+			c.Silent++
+		case BootFailed:
+			c.BootFailed++
+		case Removing:
+			c.Removing++
+		}
+	}
+	return c
+}
+
+func (r *Roster) countIdle(now time.Time, in *Instance, c *Census) {
+	if in.inUse > 0 {
+		c.InUse++
+		return
+	}
+	if !r.provenIdle(now, in) {
+		return
+	}
+	due := in.lastUsed.Add(r.rules.IdleTime)
+	switch {
+	case !due.After(now):
+		c.Removable++
+	case c.NextIdle.IsZero() || due.Before(c.NextIdle):
+		c.NextIdle = due
+	}
+}
+
+// provenIdle: the router's book and the machine's own heartbeat agree on no job,
+// and both are fresh. Unknown is not idle.
+func (r *Roster) provenIdle(now time.Time, in *Instance) bool {
+	return in.inUse == 0 && in.connected && in.Listed &&
+		!in.heartbeatAt.IsZero() && now.Sub(in.heartbeatAt) < r.rules.SilentAfter &&
+		now.Sub(r.heardAll) < r.rules.SilentAfter
+}
+
+// WarmingUp reports whether the owner has not yet heard two full heartbeat periods, so nothing
+// that it believes about idleness is old enough to remove anything.
+func (r *Roster) WarmingUp(now time.Time) bool {
+	return now.Sub(r.startedAt) < r.rules.SilentAfter*2/3
+}
+
+// Unready reports whether so many registered instances are lost at once that the cause is likely
+// ours or the network's: more than 45 % and more than 3.
+func (r *Roster) Unready(c Census) bool {
+	lost := c.Silent
+	return lost > 3 && lost*100 > c.Registered*45
+}
+
+// ids in a fixed order, so that equal inputs give equal outputs.
+func (r *Roster) ids() []string {
+	ids := make([]string, 0, len(r.Instances))
+	for id := range r.Instances {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// sorted returns the instances in phase, by less, ties by id.
+func (r *Roster) sorted(less func(a, b *Instance) int, phases ...Phase) []*Instance {
+	var out []*Instance
+	for _, in := range r.Instances {
+		if slices.Contains(phases, in.Phase) {
+			out = append(out, in)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Instance) int { return cmp.Or(less(a, b), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

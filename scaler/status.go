@@ -1,0 +1,97 @@
+package scaler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spillway-ci/spillway/scaler/policy"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// Status is a pool as people see it. Counts are instances unless said otherwise.
+type Status struct {
+	Pool        string
+	Min, Max    int
+	Pending     int // jobs attributed to the pool
+	Running     int // jobs on its usable instances
+	Desired     int // the group's
+	InService   int
+	Idle        int // of InService: without a job
+	Booting     int
+	Draining    int
+	Lost        int // silent, interrupted or boot-failed
+	Decision    policy.Decision
+	Hold        policy.Reason // empty = none
+	Finding     string        // what somebody should look at; empty = nothing
+	DecidedAt   time.Time
+	LastSuccess time.Time // of the last look at the group
+	Held        bool      // by this replica
+}
+
+// Status returns the pool as of its last tick. It may be called from any
+// goroutine.
+func (p *Pool) Status() Status { return *p.status.Load() }
+
+func (p *Pool) publish(now time.Time, pic *Picture, d policy.Decision) {
+	s := p.statusOf(now, pic, p.book.Census(now), p.seen.status.Desired)
+	s.Decision, s.DecidedAt, s.LastSuccess, s.Held = d, now, p.seen.at, true
+	if isHold(d.Reason) {
+		s.Hold = d.Reason
+	}
+	s.Finding = p.finding(now)
+	p.publishStatus(s)
+}
+
+func (p *Pool) publishStatus(s Status) {
+	p.status.Store(&s)
+	p.events.ticked(s)
+}
+
+func (p *Pool) statusOf(now time.Time, pic *Picture, c roster.Census, desired int) Status {
+	return Status{
+		Pool: p.Name(), Min: p.policy.Min, Max: p.policy.Max,
+		Pending: pic.Attribution.Pools[p.Name()].Total(), Running: c.RunningJobs,
+		Desired: desired, InService: c.Usable, Idle: c.Usable - c.InUse, Booting: c.Booting + unfilled(desired, c), Draining: c.Draining + c.UsedUp,
+		Lost: c.Silent + c.Interrupted + c.BootFailed, DecidedAt: now,
+	}
+}
+
+func isHold(r policy.Reason) bool {
+	switch r {
+	case policy.ReasonHoldStale, policy.ReasonHoldPartial, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff,
+		policy.ReasonHoldProvider, policy.ReasonHoldWarmup, policy.ReasonHoldUnready, policy.ReasonHoldBreaker,
+		policy.ReasonCannotDrain:
+		return true
+	default:
+		return false
+	}
+}
+
+// finding is what somebody should look at, in one sentence.
+func (p *Pool) finding(now time.Time) string {
+	g := p.seen.status
+	switch {
+	case p.seen.err != nil:
+		return "provider_down: " + p.seen.err.Error()
+	case p.book.Boot.Clamp(now) >= 0:
+		return fmt.Sprintf("boot_failing: the last %d instances never registered within %s", p.book.Boot.Failures, p.rules.RegisterTimeout)
+	case p.state.CoolOff.Active(now):
+		return fmt.Sprintf("cooled_off: the provider refused (%s: %s), next try at %s", p.state.CoolOff.Kind, p.state.CoolOff.Message, p.state.CoolOff.Until.UTC().Format(time.TimeOnly))
+	case !p.seen.at.IsZero() && g.Min > p.policy.Max:
+		return fmt.Sprintf("bounds_conflict: the group's minimum %d is above the pool's maximum %d", g.Min, p.policy.Max)
+	case !p.seen.at.IsZero() && g.Max < p.policy.Max:
+		return fmt.Sprintf("provider_max: the group allows %d, the pool %d", g.Max, p.policy.Max)
+	default:
+		return ""
+	}
+}
+
+func (p *Pool) appendLedger(ctx context.Context, e LedgerEntry) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encoding a decision: %w", err)
+	}
+	return p.memory.AppendLedger(ctx, p.Name(), p.epoch, data)
+}
