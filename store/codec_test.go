@@ -1,0 +1,64 @@
+package store_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/store"
+)
+
+func containsBytes(b []byte, text string) bool { return bytes.Contains(b, []byte(text)) }
+
+func TestMachineCodec(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 40, 200)
+		at := rapid.Custom(func(t *rapid.T) time.Time {
+			if rapid.Bool().Draw(t, "none") {
+				return time.Time{}
+			}
+			return time.UnixMicro(rapid.Int64Range(1, 1<<52).Draw(t, "µs")).UTC()
+		})
+		m := router.Machine{
+			ID: spillway.MachineID(text.Draw(t, "id")), InstanceID: text.Draw(t, "instance"), Pool: text.Draw(t, "pool"),
+			Version: text.Draw(t, "version"), Replica: text.Draw(t, "replica"),
+			Capacity: rapid.Int().Draw(t, "capacity"), Busy: rapid.Int().Draw(t, "busy"), Assigned: rapid.Int().Draw(t, "assigned"),
+			Uses: rapid.Int().Draw(t, "uses"), Draining: rapid.Bool().Draw(t, "draining"), Connected: rapid.Bool().Draw(t, "connected"),
+			DrainAckedAt: at.Draw(t, "acked"), HeardAt: at.Draw(t, "heard"), HeartbeatAt: at.Draw(t, "heartbeat"),
+			RegisteredAt: at.Draw(t, "registered"), LastUsedAt: at.Draw(t, "used"), StoppingSince: at.Draw(t, "stopping"),
+		}
+		encoded := store.EncodeMachine(&m)
+		got, err := store.DecodeMachine(encoded)
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+		cut := rapid.IntRange(0, len(encoded)-1).Draw(t, "cut")
+		_, err = store.DecodeMachine(encoded[:cut])
+		require.ErrorIs(t, err, store.ErrContent)
+	})
+}
+
+// FuzzDecode: whatever stands in the store, reading it ends in a value or in an
+// error of this package.
+func FuzzDecode(f *testing.F) {
+	f.Add("q 0 0 0 0 % % 0 900000000000001 0 %", "0123456789abcdef 3\n\n\x011")
+	f.Add("c 1 1 1 1 blue m%201 0 5 0 r\n\x12\x01x", "")
+	f.Add("11:11", "1:1:1:")
+	f.Add(store.EncodeMachine(&router.Machine{ID: "m", Pool: "p"}), "")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, err := range []error{
+			second(store.ParseState(a)), second(store.DecodeRecord(a, b)), second(store.DecodeMachine(a)), second(store.DecodeEvents(a)),
+		} {
+			if err != nil {
+				require.ErrorIs(t, err, store.ErrContent)
+			}
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway"
+)
+
+// RegisteredClasses are those that Counts looks at, sorted by their last push.
+func RegisteredClasses(t *testing.T, s *Store) []spillway.JobClass {
+	t.Helper()
+	ctx, done := s.begin(t.Context())
+	defer done()
+	names, err := s.rdb.ZRange(ctx, s.registryKeys()[0], 0, -1).Result()
+	require.NoError(t, err)
+	classes := make([]spillway.JobClass, len(names))
+	for i, n := range names {
+		classes[i] = spillway.JobClass(n)
+	}
+	return classes
+}
+
+// LoseIndex removes a job from the index, as an interrupted call may.
+func LoseIndex(t *testing.T, s *Store, id spillway.JobID) {
+	t.Helper()
+	s.dropFromIndex(t.Context(), []any{string(id)})
+}
+
+// LoseClass removes all that a class holds.
+func LoseClass(t *testing.T, s *Store, class spillway.JobClass) {
+	t.Helper()
+	require.NoError(t, s.rdb.Del(t.Context(), s.classKeys(class)...).Err())
+}
+
+// LoseRequirements removes what is known of all classes' needs, here and there.
+func LoseRequirements(t *testing.T, s *Store) {
+	t.Helper()
+	require.NoError(t, s.rdb.Del(t.Context(), s.registryKeys()[1]).Err())
+	s.requirements.Lock()
+	defer s.requirements.Unlock()
+	s.requirements.byClass = nil
+}
+
+// Indexed reports whether the index has a job.
+func Indexed(t *testing.T, s *Store, id spillway.JobID) bool {
+	t.Helper()
+	classes, err := s.lookup(t.Context(), []spillway.JobID{id})
+	require.NoError(t, err)
+	return classes[0] != ""
+}
+
+// ForgetScripts makes a server forget the texts of all scripts.
+func ForgetScripts(t *testing.T, s *Store) {
+	t.Helper()
+	require.NoError(t, s.rdb.ScriptFlush(t.Context()).Err())
+}
+
+// Exported for fuzzing.
+var (
+	ParseState    = parseState
+	DecodeRecord  = decodeRecord
+	DecodeMachine = decodeMachine
+	EncodeMachine = encodeMachine
+	DecodeEvents  = decodeEvents
+	ErrContent    = errContent
+	ShardsFor     = shardsFor
+)
+
+// CountCurrent counts the epoch that is being written, for benchmarks that can't
+// wait for its end.
+func CountCurrent(tb testing.TB, s *Store, source string, interval time.Duration) ViewCounts {
+	tb.Helper()
+	ctx, done := s.begin(tb.Context())
+	defer done()
+	e, err := s.currentEpoch(ctx, source, interval)
+	require.NoError(tb, err)
+	counts, _, err := s.countEpoch(ctx, e, nil)
+	require.NoError(tb, err)
+	return counts
+}

@@ -1,0 +1,37 @@
+-- ARGV: prefix, ttl of finished records [ms], most of them, then for each
+-- transition: id, attempt, letter, pool, machine, result.
+-- Answer: for each transition 0 done, 1 stale, 2 unknown; the ids forgotten.
+local ids, codes = {}, {}
+for i = 4, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
+local states = call('HMGET', STATE, unpack(ids))
+local jobs = heard() and call('HMGET', JOBS, unpack(ids)) or {}
+for i, id in ipairs(ids) do
+  local at = 6 * i - 2
+  local attempt, to, result = ARGV[at + 1], ARGV[at + 2], ARGV[at + 5]
+  local state = latest[id] or states[i]
+  if not state then
+    codes[i] = call('HEXISTS', JOBS, id) == 1 and STALE or UNKNOWN
+  else
+    local letter, current, claimed, started, pool, machine, tail = match(state, HEAD)
+    if current ~= attempt then
+      codes[i] = STALE
+    elseif ACTIVE[letter] then
+      if ARGV[at + 3] ~= '%' then pool = ARGV[at + 3] end
+      if ARGV[at + 4] ~= '%' then machine = ARGV[at + 4] end
+      codes[i] = OK
+      if to ~= 'r' then
+        ended(id, to, attempt, claimed, started, pool, machine, tail, result, jobs[i])
+      elseif letter == 'a' then
+        local new = 'r ' .. attempt .. ' ' .. claimed .. ' ' .. NOW .. ' 0 ' .. pool .. ' ' .. machine .. ' ' .. tail
+        put(id, new)
+        tell(id, new, jobs[i])
+      end
+    elseif letter == to and match(state, '\n(.*)$') == result then
+      codes[i] = OK -- the same result once more
+    else
+      codes[i] = STALE
+    end
+  end
+end
+flush()
+return { codes, forget(tonumber(ARGV[2]), tonumber(ARGV[3]), 1024) }
