@@ -1,0 +1,208 @@
+package session
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/spillway-ci/spillway"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	"github.com/spillway-ci/spillway/router"
+)
+
+// opened takes a machine in. Attempts that it brings along and that are on our own
+// book as its own are believed; what we don't know, the store is asked about, and
+// until it has answered the machine is not there yet.
+func (d *Dispatcher) opened(now time.Time, s *stream) {
+	if err := d.admit(now, s); err != nil {
+		s.stop(err)
+		return
+	}
+	if older := d.streams[s.machine]; older != nil {
+		older.stop(status.Error(codes.AlreadyExists, "this machine id has connected with a newer stream"))
+	}
+	d.streams[s.machine] = s
+	keep, unknown, superseded := d.sortRunning(s)
+	if len(unknown) == 0 {
+		d.register(now, s, keep, superseded)
+		return
+	}
+	d.beside(func(ctx context.Context) func(time.Time) {
+		mine, others, err := d.verify(ctx, s, unknown)
+		return func(now time.Time) {
+			for _, job := range mine {
+				keep = append(keep, job.ref)
+			}
+			if d.streams[s.machine] != s {
+				return // it left, or came back another time
+			}
+			if err != nil {
+				d.trouble("verify running jobs", err)
+				s.stop(status.Error(codes.Unavailable, "the running jobs can't be verified now"))
+				return
+			}
+			for _, job := range mine {
+				d.jobs[job.ref.ID] = job
+			}
+			d.register(now, s, keep, append(superseded, others...))
+		}
+	})
+}
+
+// admit reports why a machine can't be taken in. Its id is its pool's for as long
+// as it has a stream or a job there: nobody with the token of another pool may push
+// it out.
+func (d *Dispatcher) admit(now time.Time, s *stream) error {
+	if d.streams[s.machine] == nil && len(d.streams) >= d.opt.MaxMachines {
+		return status.Errorf(codes.ResourceExhausted, "%d machines are connected: try another router", len(d.streams))
+	}
+	known, exists := d.engine.Machine(s.machine)
+	if !exists || known.Pool == s.pool.Name {
+		return nil
+	}
+	if d.streams[s.machine] != nil || known.Assigned > 0 {
+		return status.Errorf(codes.PermissionDenied, "machine id %s is in use in another pool", s.machine)
+	}
+	d.engine.Forget(now, s.machine)
+	return nil
+}
+
+// sortRunning splits the attempts that a machine brings along by what our own
+// book says of them.
+func (d *Dispatcher) sortRunning(s *stream) (keep, unknown, superseded []router.JobRef) {
+	for _, running := range s.register.GetRunning() {
+		named := refOf(running.GetJobId(), running.GetAttempt())
+		ref, on, held := d.engine.Holder(named.ID)
+		switch {
+		case !held:
+			unknown = append(unknown, named)
+		case on == s.machine && ref.Attempt == named.Attempt:
+			keep = append(keep, ref)
+		default:
+			superseded = append(superseded, named)
+		}
+	}
+	return keep, unknown, superseded
+}
+
+// verify asks the store which of the attempts are this machine's: an attempt is if
+// the record says so, and its claim can still be renewed. Knowing the id and the
+// attempt of somebody else's job is not enough.
+func (d *Dispatcher) verify(ctx context.Context, s *stream, named []router.JobRef) (mine []*heldJob, others []router.JobRef, err error) {
+	ids := make([]spillway.JobID, len(named))
+	for i, ref := range named {
+		ids[i] = ref.ID
+	}
+	records, err := d.store.GetMany(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	var here []router.JobRef
+	held := make(map[router.JobRef]*heldJob)
+	for i, r := range records {
+		if r == nil || !runsOn(r, s) || r.Attempt != named[i].Attempt {
+			others = append(others, named[i])
+			continue
+		}
+		ref := refOfRecord(r)
+		here = append(here, ref)
+		held[ref] = d.heldJobOf(r)
+	}
+	stale, err := d.store.Renew(ctx, here, d.opt.ClaimTTL)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, ref := range stale {
+		delete(held, ref)
+		others = append(others, ref)
+	}
+	return slices.Collect(maps.Values(held)), others, nil
+}
+
+// heldJobOf is what is remembered of a job that began elsewhere.
+func (d *Dispatcher) heldJobOf(r *spillway.JobRecord) *heldJob {
+	return &heldJob{
+		ref:         refOfRecord(r),
+		submittedAt: r.Job.SubmittedAt,
+		assignedAt:  r.ClaimedAt,
+		limit:       d.opt.Timeouts.Of(spillway.Running, &r.Job, true),
+		started:     true,
+		startedAt:   r.StartedAt,
+	}
+}
+
+// runsOn reports whether a job is on s's machine by its record.
+func runsOn(r *spillway.JobRecord, s *stream) bool {
+	return !r.State.Terminal() && r.Machine == s.machine && r.Pool == s.pool.Name
+}
+
+func refOfRecord(r *spillway.JobRecord) router.JobRef {
+	return router.JobRef{ID: r.Job.ID, Class: r.Job.Requirement.Class(), Attempt: r.Attempt}
+}
+
+// register makes the machine known to the engine and tells it so.
+func (d *Dispatcher) register(now time.Time, s *stream, running, superseded []router.JobRef) {
+	_, replaced := d.engine.Machine(s.machine)
+	superseded = append(superseded, d.engine.Connect(now, router.Machine{
+		ID:         s.machine,
+		InstanceID: s.register.GetInstanceId(),
+		Pool:       s.pool.Name,
+		Version:    s.register.GetVersion(),
+		Capacity:   s.capacity,
+		Replica:    d.opt.Replica,
+	}, running)...)
+	for range running {
+		s.earn()
+	}
+	s.registered = true
+	s.send(d.registered(s, superseded))
+	d.resumeDrain(s)
+	d.welcome(s)
+	s.register = nil // up to 1,000 jobs and 64 labels, not needed again
+	close(s.ready)
+	d.records.urgent(s.machine)
+	m, _ := d.engine.Machine(s.machine)
+	tell(d.opt.Events.MachineConnected, MachineConnected{
+		Machine: s.machine, Instance: m.InstanceID, Pool: s.pool.Name, Capacity: s.capacity,
+		Carried: len(running), Superseded: len(superseded), Replaced: replaced,
+	})
+}
+
+func (d *Dispatcher) registered(s *stream, superseded []router.JobRef) *runnerv1.RouterMessage {
+	m := &runnerv1.Registered{
+		Pool:           s.pool.Name,
+		Fingerprint:    d.pools[s.pool.Name].fingerprintText,
+		HeartbeatEvery: durationpb.New(d.opt.HeartbeatEvery),
+	}
+	for _, ref := range superseded {
+		m.Superseded = append(m.Superseded, &runnerv1.RunningJob{JobId: string(ref.ID), Attempt: int32(ref.Attempt)})
+	}
+	return &runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Registered{Registered: m}}
+}
+
+// closed notes that a stream has ended. Its machine keeps its jobs for a while.
+func (d *Dispatcher) closed(now time.Time, s *stream, err error) {
+	if d.streams[s.machine] != s {
+		return // a newer stream has taken over
+	}
+	delete(d.streams, s.machine)
+	if !s.registered {
+		return
+	}
+	d.engine.Disconnect(now, s.machine)
+	d.upkeep.gone[s.machine] = now
+	d.records.urgent(s.machine)
+	tell(d.opt.Events.MachineDisconnected, MachineDisconnected{
+		Machine: s.machine, Pool: s.pool.Name, Held: len(d.engine.Held(s.machine)), Err: err,
+	})
+}
+
+// refOf is an attempt as a machine names it: machines know no classes.
+func refOf(id string, attempt int32) router.JobRef {
+	return router.JobRef{ID: spillway.JobID(id), Attempt: int(attempt)}
+}

@@ -1,0 +1,213 @@
+package session
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/router"
+)
+
+// Events narrates what happens; logs, metrics and tests subscribe. Any of the
+// functions may be nil. They are called on the dispatcher's goroutine and on
+// those of the streams: they must be quick, must not block, and must be safe for
+// concurrent use.
+type Events struct {
+	MachineConnected    func(MachineConnected)
+	MachineDisconnected func(MachineDisconnected)
+	StreamRefused       func(StreamRefused)
+	JobAssigned         func(JobAssigned)
+	JobRefused          func(JobRefused)
+	JobStarted          func(JobStarted)
+	JobFinished         func(JobFinished)
+	JobLost             func(JobLost)
+	JobRejected         func(JobRejected)
+	JobsPushed          func(JobsPushed)
+	Dispatched          func(Dispatched)
+	StoreTrouble        func(StoreTrouble)
+	RecordsWritten      func(RecordsWritten)
+	Panicked            func(Panicked)
+}
+
+// MachineConnected: a machine has registered.
+type MachineConnected struct {
+	Machine    spillway.MachineID
+	Instance   string // the provider's id of its instance
+	Pool       string
+	Capacity   int // jobs, after the pool's bound
+	Carried    int // running jobs that it brought along and kept
+	Superseded int // running jobs that it brought along and has to end
+	Replaced   bool
+}
+
+// String prints the event for people.
+func (e MachineConnected) String() string {
+	return fmt.Sprintf("machine %s connected to pool %s: capacity %d, carries %d jobs, %d superseded", e.Machine, e.Pool, e.Capacity, e.Carried, e.Superseded)
+}
+
+// MachineDisconnected: the stream of a machine has ended.
+type MachineDisconnected struct {
+	Machine spillway.MachineID
+	Pool    string
+	Held    int // jobs that it still has
+	Err     error
+}
+
+// String prints the event for people.
+func (e MachineDisconnected) String() string {
+	return fmt.Sprintf("machine %s of pool %s disconnected with %d jobs: %v", e.Machine, e.Pool, e.Held, e.Err)
+}
+
+// StreamRefused: a stream was turned away or ended because it broke a rule.
+type StreamRefused struct {
+	Machine spillway.MachineID // empty before Register
+	Err     error              // a gRPC status
+}
+
+// String prints the event for people.
+func (e StreamRefused) String() string {
+	return fmt.Sprintf("stream of %q refused: %v", e.Machine, e.Err)
+}
+
+// JobAssigned: a job was sent to a machine.
+type JobAssigned struct {
+	Ref     router.JobRef
+	Machine spillway.MachineID
+	Pool    string
+	Wait    time.Duration // since its submission
+}
+
+// String prints the event for people.
+func (e JobAssigned) String() string {
+	return fmt.Sprintf("job %s attempt %d assigned to %s of pool %s after %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Wait)
+}
+
+// JobRefused: a machine gave a job back untouched.
+type JobRefused struct {
+	Ref     router.JobRef
+	Machine spillway.MachineID
+	Pool    string
+	Code    string
+}
+
+// String prints the event for people.
+func (e JobRefused) String() string {
+	return fmt.Sprintf("job %s attempt %d refused by %s of pool %s: %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Code)
+}
+
+// JobStarted: a machine has accepted a job.
+type JobStarted struct {
+	Ref     router.JobRef
+	Machine spillway.MachineID
+	Pool    string
+}
+
+// String prints the event for people.
+func (e JobStarted) String() string {
+	return fmt.Sprintf("job %s attempt %d started on %s of pool %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool)
+}
+
+// JobFinished: a result is stored. Record has what this replica knows of the job:
+// no script, no environment.
+type JobFinished struct {
+	Record   spillway.JobRecord
+	Wait     time.Duration // submission → assignment; 0 when not known here
+	Duration time.Duration // assignment → result; 0 when not known here
+}
+
+// String prints the event for people.
+func (e JobFinished) String() string {
+	return fmt.Sprintf("job %s attempt %d %s %s on %s of pool %s: waited %s, ran %s", e.Record.Job.ID, e.Record.Attempt, e.Record.State, e.Record.Result.Reason, e.Record.Machine, e.Record.Pool, e.Wait, e.Duration)
+}
+
+// JobLost: a job went back to the queue because its machine is gone.
+type JobLost struct {
+	Ref     router.JobRef
+	Machine spillway.MachineID
+	Pool    string
+	Detail  string
+}
+
+// String prints the event for people.
+func (e JobLost) String() string {
+	return fmt.Sprintf("job %s attempt %d lost on %s of pool %s: %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Detail)
+}
+
+// JobRejected: pending jobs of one class were ended without being run.
+type JobRejected struct {
+	Class  spillway.JobClass
+	Jobs   int
+	Reason spillway.FailureReason
+	Detail string
+}
+
+// String prints the event for people.
+func (e JobRejected) String() string {
+	return fmt.Sprintf("%d jobs of class %s rejected, %s: %s", e.Jobs, e.Class, e.Reason, e.Detail)
+}
+
+// JobsPushed: one batch of pushed jobs has been answered.
+type JobsPushed struct {
+	Accepted, Duplicate, Conflict, Invalid, Full, Unavailable int // jobs
+}
+
+// String prints the event for people.
+func (e JobsPushed) String() string {
+	return fmt.Sprintf("pushed jobs: %d accepted, %d duplicate, %d conflict, %d invalid, %d refused by a full queue, %d not stored", e.Accepted, e.Duplicate, e.Conflict, e.Invalid, e.Full, e.Unavailable)
+}
+
+// Dispatched: one claim has come back from the queue.
+type Dispatched struct {
+	Wanted, Claimed, Assigned, GivenBack int // jobs
+	Took                                 time.Duration
+}
+
+// String prints the event for people.
+func (e Dispatched) String() string {
+	return fmt.Sprintf("claimed %d of %d jobs in %s: %d assigned, %d given back", e.Claimed, e.Wanted, e.Took, e.Assigned, e.GivenBack)
+}
+
+// StoreTrouble: a call to the store failed. Nothing is lost by it; the call is
+// made again.
+type StoreTrouble struct {
+	Op  string
+	Err error
+}
+
+// String prints the event for people.
+func (e StoreTrouble) String() string { return fmt.Sprintf("store: %s: %v", e.Op, e.Err) }
+
+// Panicked: a bug. The stream or call that ran into it was ended with Internal;
+// everything else goes on.
+type Panicked struct {
+	Value any
+	Stack []byte
+}
+
+// String prints the event for people.
+func (e Panicked) String() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// panicStatus tells of a recovered panic and returns what the other end may know
+// of it.
+func panicStatus(events Events, value any) error {
+	tell(events.Panicked, Panicked{Value: value, Stack: debug.Stack()})
+	return status.Error(codes.Internal, "internal error")
+}
+
+// RecordsWritten: other replicas and the scaler can see what has changed with
+// machines of this one.
+type RecordsWritten struct{ Machines int }
+
+// String prints the event for people.
+func (e RecordsWritten) String() string { return fmt.Sprintf("%d machine records written", e.Machines) }
+
+// tell calls f if somebody listens.
+func tell[T any](f func(T), info T) {
+	if f != nil {
+		f(info)
+	}
+}
