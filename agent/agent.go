@@ -1,0 +1,271 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/agent/shell"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+)
+
+const (
+	// reconnectFirst and reconnectMax are the longest waits before the first and
+	// before any later attempt to connect. Each wait is drawn between 0 and that
+	// (full jitter), so that the machines of a router that was restarted do not
+	// come back as one crowd.
+	reconnectFirst = 100 * time.Millisecond
+	reconnectMax   = 10 * time.Second
+	// stableAfter is how long a link must have been registered for the next wait to
+	// be short again: a router that takes machines in and throws them out at once
+	// must not be asked ten times a second.
+	stableAfter = 10 * time.Second
+	// minHeartbeat and maxHeartbeat bound what the router may ask for.
+	minHeartbeat = 10 * time.Millisecond
+	maxHeartbeat = time.Minute
+	// resendAfter is when a result that was not acknowledged is sent again on the
+	// same link: the router's store may have been away.
+	resendAfter = 30 * time.Second
+	// lingerForAcks is how long a machine that leaves waits for the last
+	// acknowledgements. Without them the router takes the jobs for lost and has
+	// them run again.
+	lingerForAcks = 30 * time.Second
+)
+
+// agent is the state of one machine. All fields but the channels belong to the
+// goroutine of run.
+type agent struct {
+	o    Options
+	log  *slog.Logger
+	held map[attempt]*heldJob
+
+	link         *link     // nil while there is none
+	registeredAt time.Time // of this link; zero before Registered
+	pool         string
+	beatEvery    time.Duration
+	sequence     uint64 // of the last heartbeat
+	backoff      *backoff.ExponentialBackOff
+
+	ordered   bool  // the router told us to drain
+	terminate bool  // and then to leave
+	own       bool  // we were told from outside to drain and leave
+	cut       bool  // jobs are being cut short; we leave when their processes are gone
+	verdict   error // what run returns
+	lingering bool  // we wait for acknowledgements, and then leave without them
+	lingered  bool  // we did
+
+	connect    *time.Timer
+	beat       *time.Timer
+	drainLimit *time.Timer
+	linger     *time.Timer
+
+	inbox     chan *runnerv1.RouterMessage
+	linkEnded chan error
+	started   chan attempt
+	ended     chan jobEnd
+	jobs      sync.WaitGroup
+}
+
+// jobEnd is what the goroutine of a job says last.
+type jobEnd struct {
+	ref     attempt
+	outcome shell.Outcome
+	err     error // it was not started
+}
+
+// Run is one machine's life. It returns nil when the machine has left in order:
+// after Options.Drain was closed or the router told it to, with all jobs ended.
+// When ctx ends first, jobs are cut short, and the context's cause is returned.
+func Run(ctx context.Context, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	a := newAgent(o)
+	defer a.stopTimers()
+	a.run(ctx)
+	a.heartbeat() // the last word: nothing runs here
+	a.closeLink()
+	a.jobs.Wait()
+	return a.verdict
+}
+
+func newAgent(o Options) *agent {
+	return &agent{
+		o:    o,
+		log:  o.Log.With("machine", o.MachineID),
+		held: map[attempt]*heldJob{},
+		backoff: &backoff.ExponentialBackOff{ // ± 100 % of half the longest wait: 0 to the longest
+			InitialInterval: reconnectFirst / 2, MaxInterval: reconnectMax / 2, Multiplier: 2, RandomizationFactor: 1,
+		},
+		beatEvery:  spillway.DefaultHeartbeatEvery,
+		connect:    time.NewTimer(0),
+		beat:       stoppedTimer(),
+		drainLimit: stoppedTimer(),
+		linger:     stoppedTimer(),
+		inbox:      make(chan *runnerv1.RouterMessage), // unbuffered: a link's end comes after all it read
+		linkEnded:  make(chan error, 1),
+		started:    make(chan attempt),
+		ended:      make(chan jobEnd),
+	}
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+func (a *agent) stopTimers() {
+	for _, t := range []*time.Timer{a.connect, a.beat, a.drainLimit, a.linger} {
+		t.Stop()
+	}
+}
+
+// run is the one owner of a's state.
+func (a *agent) run(ctx context.Context) {
+	background := context.WithoutCancel(ctx) // jobs and link end in order, not by ctx
+	ctxDone, drain := ctx.Done(), a.o.Drain
+	for !a.mayLeave() {
+		select {
+		case <-ctxDone:
+			ctxDone = nil
+			a.cutShort(context.Cause(ctx))
+		case <-drain:
+			drain = nil
+			a.drainSelf()
+		case <-a.drainLimit.C:
+			a.endOfDrain()
+		case <-a.linger.C:
+			a.lingered = true
+		case <-a.connect.C:
+			a.link = startLink(background, &a.o, registerMessage(&a.o, a.answersFor()), a.inbox, a.linkEnded)
+		case <-a.beat.C:
+			a.heartbeat()
+		case err := <-a.linkEnded:
+			a.linkIsGone(err)
+		case m := <-a.inbox:
+			a.receive(background, m)
+		case ref := <-a.started:
+			a.jobStarted(ref)
+		case end := <-a.ended:
+			a.jobEnded(end)
+		}
+	}
+}
+
+// receive does what one message of the router says.
+func (a *agent) receive(ctx context.Context, m *runnerv1.RouterMessage) {
+	switch m := m.GetMessage().(type) {
+	case *runnerv1.RouterMessage_Registered:
+		a.registered(m.Registered)
+	case *runnerv1.RouterMessage_Assign:
+		a.assign(ctx, m.Assign)
+	case *runnerv1.RouterMessage_CancelJob:
+		a.cancelJob(m.CancelJob)
+	case *runnerv1.RouterMessage_Drain:
+		a.obeyDrain(m.Drain)
+	case *runnerv1.RouterMessage_StatusAck:
+		a.acknowledged(m.StatusAck)
+	case *runnerv1.RouterMessage_Wait:
+		a.log.Debug("no job for now", "reason", m.Wait.GetReason(), "retry_after", m.Wait.GetRetryAfter().AsDuration())
+	case *runnerv1.RouterMessage_Signal:
+		a.log.Debug("signal", "total_jobs", m.Signal.GetTotalJobs(), "total_runners", m.Signal.GetTotalRunners())
+	default: // a newer router's; what it needs an answer to, it does not send to our version
+		a.log.Debug("unknown message ignored")
+	}
+}
+
+// registered begins the conversation: what the router holds against us, and then
+// all that it may have missed.
+//
+// An order to drain is forgotten here: it was this router's predecessor's, and
+// the router repeats it if it still stands. Keeping it would leave a machine idle
+// for ever whose router has no such order on record.
+func (a *agent) registered(r *runnerv1.Registered) {
+	a.registeredAt = time.Now()
+	a.pool = r.GetPool()
+	a.ordered, a.terminate = false, false
+	if every := r.GetHeartbeatEvery().AsDuration(); every > 0 {
+		a.beatEvery = min(max(every, minHeartbeat), maxHeartbeat)
+	}
+	a.log.Info("registered", "router", a.o.Router, "pool", a.pool, "heartbeat_every", a.beatEvery)
+	for _, job := range r.GetSuperseded() {
+		a.drop(attempt{job.GetJobId(), job.GetAttempt()}, "superseded")
+	}
+	a.heartbeat()
+}
+
+// heartbeat tells how many jobs run, and results that are due come along with it.
+func (a *agent) heartbeat() {
+	if a.registeredAt.IsZero() {
+		return
+	}
+	a.deliverResults()
+	a.sequence++
+	running := a.running()
+	a.send(heartbeatMessage(&runnerv1.Heartbeat{
+		Busy:     int32(len(running)),
+		Draining: a.draining(),
+		Running:  running,
+		Sequence: a.sequence,
+	}))
+	a.beat.Reset(a.beatEvery)
+}
+
+// send queues m. Without a link nothing is lost: Register and what follows it
+// tell the whole state.
+func (a *agent) send(m *runnerv1.RunnerMessage) {
+	if a.link == nil {
+		return
+	}
+	select {
+	case a.link.out <- m:
+	default:
+		a.link.cancel(errSlowRouter)
+	}
+}
+
+// linkIsGone waits for the next attempt, or gives up if it would be in vain.
+func (a *agent) linkIsGone(err error) {
+	stable := !a.registeredAt.IsZero() && time.Since(a.registeredAt) >= stableAfter
+	a.link, a.registeredAt = nil, time.Time{}
+	a.beat.Stop()
+	for _, h := range a.held {
+		h.sentAt = time.Time{}
+	}
+	if errors.Is(err, ErrUnauthenticated) {
+		a.cutShort(err)
+		return
+	}
+	if stable {
+		a.backoff.Reset()
+	}
+	wait := a.backoff.NextBackOff()
+	a.connect.Reset(wait)
+	a.log.Warn("not connected", "router", a.o.Router, "error", err, "retry_in", wait)
+}
+
+// closeLink sends what is queued, ends the stream and waits for that.
+func (a *agent) closeLink() {
+	if a.link == nil {
+		return
+	}
+	if a.registeredAt.IsZero() {
+		a.link.cancel(errRouterClosed) // it may still be dialling: nothing is owed there
+	}
+	close(a.link.out)
+	for {
+		select {
+		case <-a.inbox: // too late; the router sees us leave
+		case err := <-a.linkEnded:
+			a.log.Debug("link ended", "error", err)
+			return
+		}
+	}
+}

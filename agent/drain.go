@@ -1,0 +1,84 @@
+package agent
+
+import runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+
+// draining reports whether no more jobs are taken.
+func (a *agent) draining() bool { return a.ordered || a.own || a.cut }
+
+// leaving reports whether the machine goes once it is idle.
+func (a *agent) leaving() bool { return a.own || a.ordered && a.terminate }
+
+// mayLeave reports whether nothing keeps the machine any more. Results do, for a
+// while: a job whose result gets lost is run again.
+func (a *agent) mayLeave() bool {
+	busy, unacked := a.places()
+	switch {
+	case busy > 0:
+		return false
+	case a.cut:
+		return true
+	case !a.leaving():
+		return false
+	case unacked == 0 || a.lingered:
+		if unacked > 0 {
+			a.log.Error("left with results that the router did not acknowledge", "jobs", unacked)
+		}
+		return true
+	}
+	a.armLinger()
+	return false
+}
+
+// armLinger starts the wait for acknowledgements, once.
+func (a *agent) armLinger() {
+	if !a.lingering {
+		a.lingering = true
+		a.linger.Reset(lingerForAcks)
+	}
+}
+
+// obeyDrain follows an order of the router. It is acknowledged with what is true
+// now (nobody can take back that we were told from outside to leave), and the
+// heartbeat that says how many jobs are left comes right behind it.
+func (a *agent) obeyDrain(d *runnerv1.Drain) {
+	if a.ordered != d.GetDraining() {
+		a.log.Info("drain ordered by the router", "draining", d.GetDraining(), "terminate", d.GetTerminate(), "reason", d.GetReason())
+	}
+	a.ordered, a.terminate = d.GetDraining(), d.GetDraining() && d.GetTerminate()
+	a.send(drainAckMessage(d.GetDrainId(), a.draining()))
+	a.heartbeat()
+}
+
+// drainSelf takes no more jobs and leaves when those that run have ended.
+func (a *agent) drainSelf() {
+	busy, unacked := a.places()
+	a.log.Info("draining", "running_jobs", busy, "unacknowledged_results", unacked, "drain_timeout", a.o.DrainTimeout)
+	a.own = true
+	a.drainLimit.Reset(a.o.DrainTimeout)
+	a.heartbeat()
+}
+
+// endOfDrain cuts short what did not end in time. Results that only wait for
+// their acknowledgement have a limit of their own.
+func (a *agent) endOfDrain() {
+	if busy, _ := a.places(); busy > 0 {
+		a.cutShort(ErrDrainTimeout)
+	}
+}
+
+// cutShort ends all jobs and has the machine leave for the reason given. Their
+// results are not reported: nobody wanted these jobs to end, so the router is to
+// see that their machine is lost.
+func (a *agent) cutShort(why error) {
+	if a.cut {
+		return
+	}
+	busy, _ := a.places()
+	a.log.Warn("leaving at once", "reason", why, "running_jobs", busy)
+	a.cut, a.verdict = true, why
+	for _, h := range a.held {
+		h.forget = true
+		h.stop()
+	}
+	a.heartbeat()
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
+)
+
+// connected is an agent with a link that nobody reads.
+func connected(t *testing.T) *agent {
+	t.Helper()
+	a := newAgent(Options{Capacity: 1, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(a.stopTimers)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a.link = &link{out: make(chan *runnerv1.RunnerMessage, outQueueMessages), cancel: cancel}
+	context.AfterFunc(ctx, func() { a.linkEnded <- context.Cause(ctx) })
+	a.registeredAt = time.Now()
+	return a
+}
+
+// Waits are drawn between 0 and a bound that doubles from 100 ms to 10 s.
+func TestReconnectWaits(t *testing.T) {
+	for range 20 {
+		a := newAgent(Options{Log: slog.New(slog.DiscardHandler)})
+		a.stopTimers()
+		longest := reconnectFirst
+		for range 20 {
+			wait := a.backoff.NextBackOff()
+			require.GreaterOrEqual(t, wait, time.Duration(0))
+			require.LessOrEqual(t, wait, longest+1)
+			longest = min(2*longest, reconnectMax)
+		}
+		require.Equal(t, reconnectMax, longest)
+	}
+}
+
+func TestResultIsSentAgainOnTheSameLinkAfterAWhile(t *testing.T) {
+	a := connected(t)
+	ref := attempt{"1", 1}
+	h := &heldJob{result: &typesv1.JobResult{}}
+	a.held[ref] = h
+	sent := func() int {
+		before := len(a.link.out)
+		a.deliverResults()
+		return len(a.link.out) - before
+	}
+	require.Equal(t, 1, sent(), "never sent on this link")
+	require.Zero(t, sent(), "just sent")
+	h.sentAt = h.sentAt.Add(-resendAfter)
+	require.Equal(t, 1, sent(), "sent long ago")
+}
+
+// A router that takes everything and reads nothing is left, and told all again on
+// a new stream.
+func TestSlowRouterIsLeft(t *testing.T) {
+	a := connected(t)
+	for range outQueueMessages {
+		a.send(drainAckMessage(1, true))
+	}
+	require.Empty(t, a.linkEnded)
+	a.send(drainAckMessage(1, true)) // must not block
+	require.ErrorIs(t, <-a.linkEnded, errSlowRouter)
+}
+
+func TestHeartbeatIntervalIsBounded(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		0: 15 * time.Second, time.Nanosecond: minHeartbeat, 30 * time.Second: 30 * time.Second, time.Hour: maxHeartbeat,
+	} {
+		a := connected(t)
+		a.registered(&runnerv1.Registered{HeartbeatEvery: durationpb.New(asked)})
+		require.Equal(t, want, a.beatEvery, "asked for %s", asked)
+	}
+}
+
+// A machine that is to leave waits for acknowledgements, but not for ever, and the
+// wait doesn't start anew with each message.
+func TestLingerForAcknowledgements(t *testing.T) {
+	a := connected(t)
+	a.own = true
+	a.held[attempt{"1", 1}] = &heldJob{result: &typesv1.JobResult{}}
+	require.False(t, a.mayLeave())
+	require.True(t, a.linger.Stop(), "it waits without an end")
+	require.False(t, a.mayLeave())
+	require.False(t, a.linger.Stop(), "it started to wait again")
+	a.lingered = true
+	require.True(t, a.mayLeave())
+}

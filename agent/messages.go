@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"runtime"
+
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
+)
+
+// The messages to the router, each in its envelope.
+
+func registerMessage(o *Options, running []*runnerv1.RunningJob) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{
+		MachineId:  o.MachineID,
+		InstanceId: o.InstanceID,
+		Capacity:   int32(o.Capacity),
+		Version:    o.Version,
+		Running:    running,
+		Labels:     map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH},
+	}}}
+}
+
+func heartbeatMessage(h *runnerv1.Heartbeat) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Heartbeat{Heartbeat: h}}
+}
+
+func acceptedMessage(ref attempt) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobAccepted{
+		JobAccepted: &runnerv1.JobAccepted{JobId: ref.job, Attempt: ref.number},
+	}}
+}
+
+func refusedMessage(ref attempt, code runnerv1.RefusalCode, detail string) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobRefused{
+		JobRefused: &runnerv1.JobRefused{JobId: ref.job, Attempt: ref.number, Code: code, Detail: detail},
+	}}
+}
+
+// statusMessage without a result says that the script has started.
+func statusMessage(ref attempt, result *typesv1.JobResult) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobStatus{
+		JobStatus: &runnerv1.JobStatus{JobId: ref.job, Attempt: ref.number, Result: result},
+	}}
+}
+
+func drainAckMessage(id uint64, draining bool) *runnerv1.RunnerMessage {
+	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_DrainAck{
+		DrainAck: &runnerv1.DrainAck{DrainId: id, Draining: draining},
+	}}
+}

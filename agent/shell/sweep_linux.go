@@ -1,0 +1,147 @@
+package shell
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+)
+
+const (
+	// maxSweeps bounds how often processes are looked for: one that forks while it
+	// is being ended is found at the next look, and one that does nothing but fork
+	// would be looked for for ever.
+	maxSweeps = 50
+	// betweenSweeps lets an execve end and a killed process die.
+	betweenSweeps = 2 * time.Millisecond
+)
+
+// groupRuns reports whether the group has a process that has not ended. A zombie
+// has: the leader is one until it is reaped.
+func groupRuns(leader int) bool {
+	for pid := range processes() {
+		if s, ok := readStat(pid); ok && s.group == leader && !s.ended() {
+			return true
+		}
+	}
+	return false
+}
+
+// killMarked ends every process that has entry in its environment: those that the
+// leader, which is not reaped yet, has started, also when they made a session of
+// their own and so left its group.
+func killMarked(leader int, entry string) {
+	script, ok := readStat(leader)
+	if !ok {
+		return // not ours: somebody has reaped it
+	}
+	for range maxSweeps {
+		if !sweep(script.started, entry) {
+			return
+		}
+		time.Sleep(betweenSweeps)
+	}
+}
+
+// sweep looks at each process once, and reports whether another look is needed:
+// some were killed, or what one is could not be seen. Processes older than the
+// script can't be its own.
+func sweep(since uint64, entry string) (again bool) {
+	for pid := range processes() {
+		s, ok := readStat(pid)
+		if ok && s.started >= since && !s.ended() && !s.kernel() {
+			again = killIfMarked(pid, entry) || again
+		}
+	}
+	return again
+}
+
+// killIfMarked takes hold of the process before it looks at it (FindProcess opens
+// a pidfd), so that it can't end another one that got the same id in between.
+func killIfMarked(pid int, entry string) (again bool) {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer process.Release() //nolint:errcheck // closes a pidfd
+	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	switch {
+	case err != nil:
+		return false // gone, or another user's
+	case len(environ) == 0:
+		return true // it may be in the middle of execve, where its environment can't be seen
+	case hasEntry(environ, entry):
+		return process.Kill() == nil
+	default:
+		return false
+	}
+}
+
+func hasEntry(environ []byte, entry string) bool {
+	for have := range bytes.SplitSeq(environ, []byte{0}) {
+		if string(have) == entry {
+			return true
+		}
+	}
+	return false
+}
+
+// processes yields the ids of all processes but this one.
+func processes() func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		proc, err := os.Open("/proc")
+		if err != nil {
+			return
+		}
+		defer proc.Close()
+		names, _ := proc.Readdirnames(-1)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err == nil && pid != os.Getpid() && !yield(pid) {
+				return
+			}
+		}
+	}
+}
+
+// stat is what /proc/PID/stat says of a process.
+type stat struct {
+	state   byte
+	group   int
+	flags   uint64
+	started uint64 // clock ticks since the machine's start
+}
+
+func (s stat) ended() bool  { return s.state == 'Z' || s.state == 'X' }
+func (s stat) kernel() bool { return s.flags&kernelThread != 0 }
+
+// The fields of /proc/PID/stat, counted from 0 behind the name: proc(5) counts
+// them from 1, and the state is its third.
+const (
+	stateField   = 0
+	groupField   = 5 - 3
+	flagsField   = 9 - 3
+	startedField = 22 - 3
+)
+
+// kernelThread is the kernel's PF_KTHREAD.
+const kernelThread = 0x00200000
+
+// readStat reads "pid (name) state ppid pgrp …". The name may hold anything, so
+// what counts comes after the last parenthesis.
+func readStat(pid int) (s stat, ok bool) {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
+	if len(fields) <= startedField {
+		return stat{}, false
+	}
+	s.state = fields[stateField][0]
+	group, groupErr := strconv.Atoi(string(fields[groupField]))
+	flags, flagsErr := strconv.ParseUint(string(fields[flagsField]), 10, 64)
+	started, startedErr := strconv.ParseUint(string(fields[startedField]), 10, 64)
+	s.group, s.flags, s.started = group, flags, started
+	return s, groupErr == nil && flagsErr == nil && startedErr == nil
+}

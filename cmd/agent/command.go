@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-ci/spillway/agent"
+)
+
+// tokenVariable holds the runner token when no file does.
+const tokenVariable = "SPILLWAY_RUNNER_TOKEN"
+
+const longHelp = `Takes jobs from a Spillway router and runs their scripts with /bin/sh.
+
+The runner token says which pool this machine belongs to. It comes from
+--token-file, which is read again at each connection, or from the environment
+variable ` + tokenVariable + `.
+
+Signals:
+  SIGTERM, SIGINT   take no more jobs, wait for those that run (--drain-timeout), leave;
+                    a second one cuts them short
+  SIGHUP            cut the jobs short and leave: whoever started this machine is gone
+
+Exit codes:
+  0    left in order
+  1    could not begin
+  64   a flag is missing or wrong
+  75   left, but jobs were cut short; the router has them run elsewhere
+  77   the router refused the runner token: give it another one before trying again`
+
+// flags are the command line's.
+type flags struct {
+	tokenFile, workDir, logLevel string
+	ca, cert, key                string
+	plaintext                    bool
+	options                      agent.Options
+}
+
+func newCommand() *cobra.Command {
+	var f flags
+	command := &cobra.Command{
+		Use:           "spillway-agent --router HOST:PORT --capacity JOBS",
+		Short:         "Run jobs for a Spillway router",
+		Long:          longHelp,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%w: unexpected argument %q", errUsage, args[0])
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			options, err := f.complete(command)
+			if err != nil {
+				return err
+			}
+			ctx, drain, stop := followSignals(command.Context())
+			defer stop()
+			options.Drain = drain
+			return agent.Run(ctx, options)
+		},
+	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	f.declare(command)
+	return command
+}
+
+func (f *flags) declare(command *cobra.Command) {
+	set := command.Flags()
+	set.SortFlags = false
+	set.StringVar(&f.options.Router, "router", "", "address of the router, host:port")
+	set.StringVar(&f.tokenFile, "token-file", "", "file with the runner token (else $"+tokenVariable+")")
+	set.StringVar(&f.options.InstanceID, "instance-id", "", "the provider's id of the instance this runs on")
+	set.StringVar(&f.options.MachineID, "machine-id", "", "id of this process (default random)")
+	set.IntVar(&f.options.Capacity, "capacity", 1, "jobs at once")
+	set.StringVar(&f.workDir, "work-dir", "", "directory for the jobs' private ones, made if absent (default the system's temporary one)")
+	set.BoolVar(&f.options.JobLogs, "job-logs", false, "keep each job's whole output in output.log of its directory while it runs")
+	set.DurationVar(&f.options.DrainTimeout, "drain-timeout", agent.DefaultDrainTimeout, "how long jobs may go on after SIGTERM")
+	set.DurationVar(&f.options.StopGrace, "stop-grace", agent.DefaultStopGrace, "how long a job that is to end gets between SIGTERM and SIGKILL")
+	set.BoolVar(&f.plaintext, "plaintext", false, "no TLS; for a router on a loopback address only")
+	set.StringVar(&f.ca, "ca-file", "", "PEM file of the authorities that may vouch for the router (default the system's)")
+	set.StringVar(&f.cert, "cert", "", "PEM file of this machine's certificate, for mutual TLS")
+	set.StringVar(&f.key, "key", "", "PEM file of its key")
+	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// complete turns the command line into options.
+func (f *flags) complete(command *cobra.Command) (agent.Options, error) {
+	o := f.options
+	o.Version = version
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return o, fmt.Errorf("%w: --log-level %q: use debug, info, warn or error", errUsage, f.logLevel)
+	}
+	o.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	if o.DrainTimeout <= 0 || o.StopGrace <= 0 {
+		return o, fmt.Errorf("%w: --drain-timeout and --stop-grace must be more than 0", errUsage)
+	}
+	if err := f.credentials(&o); err != nil {
+		return o, err
+	}
+	if f.workDir != "" {
+		if err := os.MkdirAll(f.workDir, 0o700); err != nil {
+			return o, fmt.Errorf("make the work directory: %w", err)
+		}
+		o.WorkDir = f.workDir
+	}
+	return o, nil
+}
+
+// credentials are read once here, so that a wrong path ends the program at once;
+// later a file that is just being replaced is no reason to.
+func (f *flags) credentials(o *agent.Options) error {
+	token, inVariable := os.LookupEnv(tokenVariable)
+	_ = os.Unsetenv(tokenVariable)
+	switch {
+	case f.tokenFile != "":
+		o.Token = agent.TokenFile(f.tokenFile)
+	case inVariable:
+		o.Token = agent.StaticToken(token)
+	default:
+		return fmt.Errorf("%w: no runner token: use --token-file or $%s", errUsage, tokenVariable)
+	}
+	if _, err := o.Token(); err != nil {
+		return err
+	}
+	if f.plaintext {
+		if f.ca+f.cert+f.key != "" {
+			return fmt.Errorf("%w: --plaintext uses no --ca-file, --cert and --key", errUsage)
+		}
+		return nil
+	}
+	config, err := agent.LoadTLS(f.ca, f.cert, f.key)
+	if err != nil {
+		return err
+	}
+	o.TLS = config
+	return nil
+}

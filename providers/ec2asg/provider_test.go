@@ -1,0 +1,228 @@
+package ec2asg_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/providers/ec2asg"
+)
+
+func TestStatus(t *testing.T) {
+	a := &api{groups: map[string]string{
+		"steady":   group("steady", 2, 1, 5, inside(vm("i-1", "InService", "Healthy", "true"), vm("i-2", "InService", "Healthy", "true"))),
+		"booting":  group("booting", 1, 0, 5, inside(vm("i-3", "Pending", "Healthy", "false"))),
+		"ending":   group("ending", 0, 0, 5, inside(vm("i-4", "Terminating:Wait", "Healthy", "false"))),
+		"missing":  group("missing", 3, 0, 5, inside(vm("i-5", "InService", "Healthy", "false"))),
+		"weighted": group("weighted", 4, 0, 5, inside(`<member><InstanceId>i-6</InstanceId><LifecycleState>InService</LifecycleState><WeightedCapacity>4</WeightedCapacity></member>`)),
+		"vcpus":    group("vcpus", 4, 0, 5, "<DesiredCapacityType>vcpu</DesiredCapacityType>"),
+		"foreign":  group("foreign", 4, 0, 5, ""),
+	}}
+	p := serve(t, a, "steady", "booting", "ending", "missing", "weighted", "vcpus", "absent")
+	got, err := p.Status(t.Context(), []string{"absent", "steady", "booting", "ending", "missing", "weighted", "vcpus", "foreign"})
+	require.NoError(t, err)
+	require.Len(t, got, 8)
+	require.ErrorIs(t, got[0].Err, pluginsdk.ErrNotFound)
+	require.Equal(t, pluginsdk.GroupStatus{Group: "steady", Desired: 2, Min: 1, Max: 5}, got[1])
+	require.Equal(t, pluginsdk.GroupStatus{Group: "booting", Desired: 1, Max: 5, InTransition: true}, got[2])
+	require.Equal(t, pluginsdk.GroupStatus{Group: "ending", Max: 5, InTransition: true}, got[3])
+	require.Equal(t, pluginsdk.GroupStatus{Group: "missing", Desired: 3, Max: 5, InTransition: true}, got[4])
+	require.ErrorIs(t, got[5].Err, pluginsdk.ErrInvalid)
+	require.ErrorIs(t, got[6].Err, pluginsdk.ErrInvalid)
+	require.ErrorIs(t, got[7].Err, pluginsdk.ErrNotFound, "a group that was not configured was read")
+	require.EqualValues(t, 1, a.calls.Load())
+}
+
+func TestListInstances(t *testing.T) {
+	states := map[string]pluginsdk.InstanceState{
+		"Pending": pluginsdk.StateCreating, "Pending:Wait": pluginsdk.StateCreating, "Pending:Proceed": pluginsdk.StateCreating,
+		"InService":   pluginsdk.StateRunning,
+		"Terminating": pluginsdk.StateDeleting, "Terminating:Wait": pluginsdk.StateDeleting, "Terminating:Proceed": pluginsdk.StateDeleting,
+		"Standby": pluginsdk.StateUnknown, "EnteringStandby": pluginsdk.StateUnknown, "Detaching": pluginsdk.StateUnknown,
+		"Warmed:Running": pluginsdk.StateUnknown, "SomethingNew": pluginsdk.StateUnknown,
+	}
+	members := []string{vm("gone-1", "Terminated", "Healthy", "false"), vm("gone-2", "Detached", "Healthy", "false")}
+	for state := range states {
+		members = append(members, vm("i-"+state, state, "Healthy", "false"))
+	}
+	members = append(members, vm("sick", "InService", "Unhealthy", "true"))
+	p := serve(t, &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, inside(members...)), "empty": group("empty", 0, 0, 5, "")}}, "linux", "empty", "absent")
+
+	list, err := p.ListInstances(t.Context(), "linux")
+	require.NoError(t, err)
+	require.Len(t, list, len(states)+1)
+	for _, in := range list[:len(list)-1] {
+		require.Equal(t, states[in.ID[len("i-"):]], in.State, in.ID)
+		require.False(t, in.Protected || in.Unhealthy)
+	}
+	require.Equal(t, pluginsdk.Instance{ID: "sick", State: pluginsdk.StateRunning, Zone: "us-east-1a", Protected: true, Unhealthy: true}, list[len(list)-1])
+
+	list, err = p.ListInstances(t.Context(), "empty")
+	require.NoError(t, err)
+	require.Empty(t, list)
+	for _, name := range []string{"absent", "not configured"} {
+		_, err = p.ListInstances(t.Context(), name)
+		require.ErrorIs(t, err, pluginsdk.ErrNotFound)
+	}
+}
+
+// manyGroups needs more than one call, and more than one page for each.
+func manyGroups() (a *api, names []string) {
+	a = &api{groups: map[string]string{}, pageSize: 20}
+	for i := range 120 {
+		name := fmt.Sprintf("group-%d", i)
+		names = append(names, name)
+		a.groups[name] = group(name, i, 0, 200, "")
+	}
+	return a, names
+}
+
+func TestAllPages(t *testing.T) {
+	a, names := manyGroups()
+	got, err := serve(t, a, names...).Status(t.Context(), names)
+	require.NoError(t, err)
+	for i := range names {
+		require.NoError(t, got[i].Err)
+		require.Equal(t, i, got[i].Desired)
+	}
+	require.EqualValues(t, 3+3+1, a.calls.Load(), "calls of 50, 50 and 20 names in pages of 20")
+}
+
+// A failure on any page is a failure of the whole: a part would look like groups
+// that are gone.
+func TestAFailureOnALaterPageIsNoPart(t *testing.T) {
+	for failFrom := 1; failFrom <= 7; failFrom++ {
+		a, names := manyGroups()
+		a.fail, a.failFrom = failure(http.StatusServiceUnavailable, "ServiceUnavailable"), failFrom
+		got, err := serve(t, a, names...).Status(t.Context(), names)
+		require.ErrorIs(t, err, pluginsdk.ErrTransient)
+		require.Nil(t, got)
+		require.EqualValues(t, failFrom, a.calls.Load(), "it was asked again")
+	}
+}
+
+func TestPagesWithoutEnd(t *testing.T) {
+	a := &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, "")}, endless: true}
+	_, err := serve(t, a, "linux").ListInstances(t.Context(), "linux")
+	require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	require.Less(t, a.calls.Load(), int64(100))
+}
+
+func TestErrorsAreClassified(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   error
+		after  time.Duration
+	}{
+		"throttled":           {failure(400, "Throttling"), pluginsdk.ErrThrottled, 0},
+		"throttled, with ask": {failure(400, "RequestLimitExceeded", "Retry-After", "7"), pluginsdk.ErrThrottled, 7 * time.Second},
+		"throttled, by HTTP":  {failure(429, ""), pluginsdk.ErrThrottled, 0},
+		"denied":              {failure(403, "AccessDenied"), pluginsdk.ErrAuth, 0},
+		"expired":             {failure(403, "ExpiredToken"), pluginsdk.ErrAuth, 0},
+		"unknown key":         {failure(403, "InvalidClientTokenId"), pluginsdk.ErrAuth, 0},
+		"denied, by HTTP":     {failure(403, "SomethingNew"), pluginsdk.ErrAuth, 0},
+		"bad request":         {failure(400, "ValidationError"), pluginsdk.ErrInvalid, 0},
+		"unknown request":     {failure(400, "SomethingNew"), pluginsdk.ErrInvalid, 0},
+		"pages changed":       {failure(400, "InvalidNextToken"), pluginsdk.ErrTransient, 0},
+		"their failure":       {failure(500, "InternalFailure", "Retry-After", "soon"), pluginsdk.ErrTransient, 0},
+		"nonsense":            {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<nonsense") }, pluginsdk.ErrTransient, 0},
+		"hangs up":            {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, pluginsdk.ErrTransient, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, &api{fail: c.answer, failFrom: 1}, "linux")
+			_, err := p.ListInstances(t.Context(), "linux")
+			require.ErrorIs(t, err, c.want)
+			require.NotContains(t, err.Error(), "secret-of-the-test")
+			var classified *pluginsdk.Error
+			require.ErrorAs(t, err, &classified)
+			require.Equal(t, c.after, classified.RetryAfter)
+		})
+	}
+}
+
+func TestNoCredentials(t *testing.T) {
+	isolate(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	p := ec2asg.New()
+	require.NoError(t, p.Configure(t.Context(), []byte(`{"region": "us-east-1", "endpoint": "http://127.0.0.1:1", "groups": ["a"]}`)))
+	_, err := p.ListInstances(t.Context(), "a")
+	require.ErrorIs(t, err, pluginsdk.ErrAuth)
+}
+
+// What can't be done is said so by the capabilities and by each call, and costs
+// no call of the cloud.
+func TestWritesAreUnsupported(t *testing.T) {
+	a := &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, "")}}
+	p := serve(t, a, "linux")
+	d, err := p.Describe(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, d.Capabilities)
+	_, setErr := p.SetDesired(t.Context(), pluginsdk.SetDesired{Group: "linux", Target: 2, Expected: 1})
+	_, removeErr := p.Remove(t.Context(), "linux", []string{"i-1"}, "t")
+	_, withdrawErr := p.Withdraw(t.Context(), "linux", 1, "t")
+	for _, err := range []error{setErr, removeErr, withdrawErr, p.Protect(t.Context(), "linux", nil, true)} {
+		require.ErrorIs(t, err, pluginsdk.ErrUnsupported)
+		require.ErrorContains(t, err, "only reads")
+	}
+	require.ErrorIs(t, p.Watch(t.Context(), []string{"linux"}, nil), pluginsdk.ErrUnsupported)
+	require.NoError(t, p.Close(t.Context()))
+	require.Zero(t, a.calls.Load())
+}
+
+func TestOrderOfCalls(t *testing.T) {
+	p := ec2asg.New()
+	_, err := p.Status(t.Context(), []string{"linux"})
+	require.ErrorIs(t, err, pluginsdk.ErrInvalid)
+	p = serve(t, &api{}, "linux")
+	require.ErrorIs(t, p.Configure(t.Context(), []byte(`{"region": "us-east-1", "groups": ["linux"]}`)), pluginsdk.ErrInvalid)
+	_, err = p.Status(t.Context(), make([]string, pluginsdk.MaxGroupsPerCall+1))
+	require.ErrorIs(t, err, pluginsdk.ErrInvalid)
+	none, err := p.Status(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+func TestConfigs(t *testing.T) {
+	text, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(ec2asg.ConfigSchema)))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("config.json", text))
+	schema, err := compiler.Compile("config.json")
+	require.NoError(t, err)
+	credentials(t)
+
+	for config, says := range map[string]string{
+		`{"region": "eu-central-1", "groups": ["a", "b"]}`:                          "",
+		`{"region": "eu-central-1", "groups": ["a"], "endpoint": "https://vpce.x"}`: "",
+		`{"groups": ["a"]}`:                                       "region",
+		`{"region": "r"}`:                                         "groups",
+		`{"region": "r", "groups": []}`:                           "groups",
+		`{"region": "r", "groups": [""]}`:                         "groups[0]",
+		`{"region": "r", "groups": ["a", "a"]}`:                   "twice",
+		`{"region": 1, "groups": ["a"]}`:                          "region",
+		`{"region": "r", "groups": ["a"], "x":1}`:                 "x",
+		`{"region": "r", "groups": ["a"], "endpoint": "ftp://x"}`: "endpoint",
+	} {
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(config)))
+		require.NoError(t, err)
+		require.Equal(t, says == "", schema.Validate(value) == nil, "what the schema says of %s", config)
+		err = ec2asg.New().Configure(t.Context(), []byte(config))
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, pluginsdk.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+	err = ec2asg.New().Configure(t.Context(), []byte(`{"regoin": "r", "groups": [""], "endpoint": "x"}`))
+	for _, mistake := range []string{"regoin", "region: missing", "groups[0]", "endpoint"} {
+		require.ErrorContains(t, err, mistake)
+	}
+}

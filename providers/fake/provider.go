@@ -1,0 +1,227 @@
+package fake
+
+import (
+	"context"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+)
+
+const (
+	// Version of this plugin, semver.
+	Version = "0.1.0"
+	// maxTokens is how many finished writes are remembered for repetition [entries].
+	maxTokens = 1_000
+)
+
+// Provider serves several groups on the wall clock.
+type Provider struct {
+	// Exit ends the process, for the fault "exit"; nil answers the call with
+	// ErrTransient instead, as a host sees a plugin that died.
+	Exit func()
+
+	mu struct {
+		sync.Mutex
+		clouds map[string]*Cloud // nil until Configure
+		faults []*fault
+		tokens tokens
+	}
+}
+
+var _ pluginsdk.Provider = (*Provider)(nil)
+
+// New returns a provider that waits for Configure.
+func New() *Provider { return &Provider{} }
+
+// Describe implements pluginsdk.Provider.
+func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
+	return pluginsdk.Description{
+		Name:    "fake",
+		Version: Version,
+		Capabilities: []pluginsdk.Capability{
+			pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanCompareAndSet,
+		},
+		ConfigSchema: ConfigSchema,
+	}, nil
+}
+
+// Configure implements pluginsdk.Provider. The groups exist from now on.
+func (p *Provider) Configure(_ context.Context, config []byte) error {
+	s, err := parseSettings(config)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.clouds = make(map[string]*Cloud, len(s.groups))
+	for name, cfg := range s.groups {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(name)) // a hash never fails
+		p.mu.clouds[name] = NewCloud(cfg, start, s.seed^h.Sum64())
+	}
+	p.mu.faults = s.faults
+	return nil
+}
+
+// Status implements pluginsdk.Provider.
+func (p *Provider) Status(ctx context.Context, groups []string) ([]pluginsdk.GroupStatus, error) {
+	if err := p.misbehave(ctx, opStatus); err != nil {
+		return nil, err
+	}
+	if len(groups) > pluginsdk.MaxGroupsPerCall {
+		return nil, tooMany(len(groups), pluginsdk.MaxGroupsPerCall)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	out := make([]pluginsdk.GroupStatus, len(groups))
+	for i, name := range groups {
+		cloud, err := p.cloud(name)
+		if err != nil {
+			out[i] = pluginsdk.GroupStatus{Group: name, Err: err}
+			continue
+		}
+		out[i] = cloud.Status(now)
+		out[i].Group = name
+	}
+	return out, nil
+}
+
+// ListInstances implements pluginsdk.Provider.
+func (p *Provider) ListInstances(ctx context.Context, group string) ([]pluginsdk.Instance, error) {
+	if err := p.misbehave(ctx, opList); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cloud, err := p.cloud(group)
+	if err != nil {
+		return nil, err
+	}
+	return cloud.List(time.Now()), nil
+}
+
+// SetDesired implements pluginsdk.Provider.
+func (p *Provider) SetDesired(ctx context.Context, r pluginsdk.SetDesired) (int, error) {
+	if err := p.misbehave(ctx, opSetDesired); err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cloud, err := p.cloud(r.Group)
+	if err != nil {
+		return 0, err
+	}
+	return once(&p.mu.tokens, opSetDesired, r.Token, func() (int, error) {
+		return cloud.SetDesired(time.Now(), r.Target, r.Expected)
+	})
+}
+
+// Remove implements pluginsdk.Provider.
+func (p *Provider) Remove(ctx context.Context, group string, ids []string, token string) ([]pluginsdk.RemoveResult, error) {
+	if err := p.misbehave(ctx, opRemove); err != nil {
+		return nil, err
+	}
+	if len(ids) > pluginsdk.MaxInstancesPerCall {
+		return nil, tooMany(len(ids), pluginsdk.MaxInstancesPerCall)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cloud, err := p.cloud(group)
+	if err != nil {
+		return nil, err
+	}
+	return once(&p.mu.tokens, opRemove, token, func() ([]pluginsdk.RemoveResult, error) {
+		return cloud.Remove(time.Now(), ids)
+	})
+}
+
+// Withdraw implements pluginsdk.Provider.
+func (p *Provider) Withdraw(ctx context.Context, group string, expected int, token string) (pluginsdk.WithdrawResult, error) {
+	if err := p.misbehave(ctx, opWithdraw); err != nil {
+		return pluginsdk.WithdrawResult{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cloud, err := p.cloud(group)
+	if err != nil {
+		return pluginsdk.WithdrawResult{}, err
+	}
+	return once(&p.mu.tokens, opWithdraw, token, func() (pluginsdk.WithdrawResult, error) {
+		return cloud.Withdraw(time.Now(), expected)
+	})
+}
+
+// Protect implements pluginsdk.Provider.
+func (p *Provider) Protect(ctx context.Context, group string, ids []string, protected bool) error {
+	if err := p.misbehave(ctx, opProtect); err != nil {
+		return err
+	}
+	if len(ids) > pluginsdk.MaxInstancesPerCall {
+		return tooMany(len(ids), pluginsdk.MaxInstancesPerCall)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cloud, err := p.cloud(group)
+	if err != nil {
+		return err
+	}
+	return cloud.Protect(time.Now(), ids, protected)
+}
+
+// Watch implements pluginsdk.Provider: on the wall clock nothing is interrupted.
+func (p *Provider) Watch(context.Context, []string, func(pluginsdk.Interruption)) error {
+	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "the fake cloud tells of no interruption")
+}
+
+// Close implements pluginsdk.Provider.
+func (p *Provider) Close(context.Context) error { return nil }
+
+// cloud is the group called name. The lock is held.
+func (p *Provider) cloud(name string) (*Cloud, error) {
+	if p.mu.clouds == nil {
+		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "not configured yet")
+	}
+	c := p.mu.clouds[name]
+	if c == nil {
+		return nil, pluginsdk.Errorf(pluginsdk.KindNotFound, "no group %q", name)
+	}
+	return c, nil
+}
+
+func tooMany(n, limit int) error {
+	return pluginsdk.Errorf(pluginsdk.KindInvalid, "%d in one call, at most %d are allowed", n, limit)
+}
+
+// tokens remembers the answers of the newest writes, so that a repeated one is
+// answered and not carried out again.
+type tokens struct {
+	answers map[string]any
+	order   []string
+}
+
+// once runs write unless it has succeeded with this token before. A failure is
+// not remembered: it changed nothing.
+func once[T any](t *tokens, op, token string, write func() (T, error)) (T, error) {
+	key := op + "\x00" + token
+	if answer, ok := t.answers[key].(T); ok && token != "" {
+		return answer, nil
+	}
+	answer, err := write()
+	if err != nil || token == "" {
+		return answer, err
+	}
+	if t.answers == nil {
+		t.answers = make(map[string]any)
+	}
+	if len(t.order) == maxTokens {
+		delete(t.answers, t.order[0])
+		t.order = t.order[1:]
+	}
+	t.answers[key] = answer
+	t.order = append(t.order, key)
+	return answer, nil
+}

@@ -1,0 +1,82 @@
+package local
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCrashDelay(t *testing.T) {
+	for crashes, want := range map[int]time.Duration{
+		0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 6: time.Minute, 1_000_000: time.Minute,
+	} {
+		require.Equal(t, want, crashDelay(crashes), "after %d crashes", crashes)
+	}
+}
+
+// waiting is a provider whose instances wait for ever and are never started.
+func waiting(t *testing.T, desired int) (*Provider, *group) {
+	t.Helper()
+	p := New()
+	p.mu.config = &config{bootDelay: time.Hour}
+	g := &group{groupConfig: groupConfig{name: "g", max: desired}, desired: desired, instances: map[string]*instance{}}
+	p.mu.groups = map[string]*group{"g": g}
+	p.mu.Lock()
+	p.converge(g, 0)
+	p.mu.Unlock()
+	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
+	return p, g
+}
+
+func TestEarlyEndsAreCrashesAndAReplacementThatLivesIsNone(t *testing.T) {
+	p, g := waiting(t, 1)
+	end := func(after time.Duration) {
+		for _, in := range g.instances {
+			require.True(t, p.starts(in))
+			in.orders <- order{} // so that its goroutine ends
+			p.ended(g, in, after, nil)
+		}
+		require.Len(t, g.instances, 1, "it was not replaced")
+	}
+	end(crashWithin - 1)
+	end(0)
+	require.Equal(t, 2, g.crashes)
+	require.Len(t, g.failures, 2)
+	end(crashWithin)
+	require.Zero(t, g.crashes)
+	require.Len(t, g.failures, 2, "an instance that lived and went is no failure")
+}
+
+func TestFailuresAreBounded(t *testing.T) {
+	_, g := waiting(t, 0)
+	for i := range maxFailures + 3 {
+		g.fail(&instance{id: string(rune('A' + i))}, nil)
+	}
+	require.Len(t, g.failures, maxFailures)
+	require.Equal(t, "D", g.failures[0].ID)
+}
+
+func TestTokensAreBounded(t *testing.T) {
+	var tokens tokens
+	writes := 0
+	do := func(token string) {
+		_, err := once(&tokens, "op", token, func() (int, error) {
+			writes++
+			return writes, nil
+		})
+		require.NoError(t, err)
+	}
+	for i := range maxTokens + 1 {
+		do(string(rune('A' + i)))
+	}
+	require.Len(t, tokens.answers, maxTokens)
+	do(string(rune('A' + maxTokens)))
+	require.Equal(t, maxTokens+1, writes, "the newest was forgotten")
+	do("A")
+	require.Equal(t, maxTokens+2, writes, "the oldest was remembered")
+	do("")
+	do("")
+	require.Equal(t, maxTokens+4, writes, "no token is no token")
+}

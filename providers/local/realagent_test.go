@@ -1,0 +1,102 @@
+package local_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
+)
+
+// router takes any machine in, gives it one job, and passes on what it says.
+type router struct {
+	runnerv1.UnimplementedRunnerServiceServer
+	script string
+	said   chan *runnerv1.RunnerMessage
+}
+
+func startRouter(t *testing.T, script string) (r *router, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r = &router{script: script, said: make(chan *runnerv1.RunnerMessage, 1000)}
+	server := grpc.NewServer()
+	runnerv1.RegisterRunnerServiceServer(server, r)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return r, listener.Addr().String()
+}
+
+func (r *router) Connect(s runnerv1.RunnerService_ConnectServer) error {
+	for first := true; ; first = false {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		r.said <- m
+		if !first {
+			continue
+		}
+		for _, answer := range []*runnerv1.RouterMessage{
+			{Message: &runnerv1.RouterMessage_Registered{Registered: &runnerv1.Registered{Pool: "linux", HeartbeatEvery: durationpb.New(20 * time.Millisecond)}}},
+			{Message: &runnerv1.RouterMessage_Assign{Assign: &runnerv1.Assign{Job: &typesv1.Job{Id: "1", Script: r.script}, Attempt: 1}}},
+		} {
+			if err := s.Send(answer); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *router) wait(t *testing.T, what func(*runnerv1.RunnerMessage) bool) *runnerv1.RunnerMessage {
+	t.Helper()
+	timeout := time.After(within)
+	for {
+		select {
+		case m := <-r.said:
+			if what(m) {
+				return m
+			}
+		case <-timeout:
+			require.FailNow(t, "no machine said it")
+		}
+	}
+}
+
+// The whole way: an instance is asked for, its agent registers under the
+// instance's id and runs a job; removing it has the agent drain, and neither a
+// process nor a file of it is left.
+func TestRealAgent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED, with -short: builds the agent")
+	}
+	jobPID := filepath.Join(t.TempDir(), "pid")
+	r, address := startRouter(t, "setsid sleep 1000 & echo $! >"+jobPID+".new; mv "+jobPID+".new "+jobPID+"; sleep 1000")
+	c := settings(t, build(t, "spillway-agent", "github.com/spillway-ci/spillway/cmd/agent"))
+	c["router"], c["stop_grace"] = address, "2s"
+	p := configured(t, c)
+	set(t, p, 1, 0)
+	id := awaitRunning(t, p, 1)[0].ID
+	register := r.wait(t, func(m *runnerv1.RunnerMessage) bool { return m.GetRegister() != nil }).GetRegister()
+	require.Equal(t, id, register.GetInstanceId())
+	require.EqualValues(t, 3, register.GetCapacity())
+	pid := stubs{filepath.Dir(jobPID)}.pid(t, filepath.Base(jobPID))
+
+	results, err := p.Remove(t.Context(), "linux", []string{id}, "r")
+	require.NoError(t, err)
+	require.Equal(t, pluginsdk.Removed, results[0].Outcome)
+	r.wait(t, func(m *runnerv1.RunnerMessage) bool { return m.GetHeartbeat().GetDraining() })
+	awaitRunning(t, p, 0)
+	requireGone(t, pid)
+	left, err := os.ReadDir(c["work_dir"].(string))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
