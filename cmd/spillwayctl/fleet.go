@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
+)
+
+func (a *app) poolsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "pools", Short: "List the pools: jobs, instances, and what holds them",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.admin.ListPools, &adminv1.ListPoolsRequest{})
+				if err != nil {
+					return err
+				}
+				return a.show(resp, func(w io.Writer) { poolTable(w, resp) })
+			})
+		},
+	}
+}
+
+func poolTable(w io.Writer, resp *adminv1.ListPoolsResponse) {
+	t := newTable(w, "POOL", "PRIO", "JOBS", "DESIRED", "SERVICE", "BOOT", "DRAIN", "LOST", "MIN-MAX", "REASON", "DECIDED", "TAKES")
+	for _, p := range resp.GetPools() {
+		t.row(p.GetName(), number(p.GetPriority()), fmt.Sprintf("%d+%d", p.GetRunning(), p.GetPending()),
+			number(p.GetDesired()), number(p.GetInService()), number(p.GetBooting()), number(p.GetDraining()), number(p.GetLost()),
+			fmt.Sprintf("%d-%d", p.GetMin(), p.GetMax()), dash(p.GetLastReason()), age(p.GetDecidedAt(), resp.GetAt().AsTime()), takes(p))
+	}
+	t.flush()
+	for _, p := range resp.GetPools() {
+		if p.GetHold() != "" {
+			_, _ = fmt.Fprintf(w, "%s is held: %s\n", p.GetName(), p.GetHold())
+		}
+		if p.GetFinding() != "" {
+			_, _ = fmt.Fprintf(w, "%s: %s\n", p.GetName(), printable(p.GetFinding()))
+		}
+	}
+}
+
+func takes(p *adminv1.PoolStatus) string {
+	c := p.GetCapability()
+	s := strings.Join(c.GetTags(), ",")
+	if c.GetRunUntagged() {
+		s += " +untagged"
+	}
+	if c.GetProtected() {
+		s += " protected"
+	}
+	if c.GetType() != "" && c.GetType() != "instance" {
+		s += " " + c.GetType()
+	}
+	return strings.TrimSpace(s)
+}
+
+func (a *app) demandCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "demand", Short: "List the waiting jobs by class, where they go, and the signals",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.admin.ListDemand, &adminv1.ListDemandRequest{})
+				if err != nil {
+					return err
+				}
+				return a.show(resp, func(w io.Writer) { demandTables(w, resp) })
+			})
+		},
+	}
+}
+
+func demandTables(w io.Writer, resp *adminv1.ListDemandResponse) {
+	if len(resp.GetClasses()) == 0 {
+		_, _ = fmt.Fprintln(w, "No job waits.")
+	} else {
+		t := newTable(w, "NEEDS", "PENDING", "OLDEST", "GOES TO", "NO ROOM", "NO POOL")
+		for _, c := range resp.GetClasses() {
+			noPool := number(c.GetUnmatched())
+			if c.GetUnmatched() > 0 && c.GetReason() != "" {
+				noPool += " (" + c.GetReason() + ")"
+			}
+			t.row(tags(c.GetRequirement()), number(c.GetPending()), human(c.GetOldest().AsDuration()), goesTo(c.GetAttributed()),
+				number(c.GetOverflow()), noPool)
+		}
+		t.flush()
+	}
+	_, _ = fmt.Fprintln(w)
+	t := newTable(w, "FINGERPRINT", "JOBS", "RUNNERS", "PER RUNNER")
+	for _, s := range resp.GetSignals() {
+		t.row(short(s.GetFingerprint()), number(s.GetTotalJobs()), number(s.GetTotalRunners()), fmt.Sprintf("%.2f", s.GetDemandPerRunner()))
+	}
+	t.flush()
+}
+
+func goesTo(attributed map[string]int64) string {
+	var parts []string
+	for _, pool := range slices.Sorted(maps.Keys(attributed)) {
+		parts = append(parts, fmt.Sprintf("%s:%d", pool, attributed[pool]))
+	}
+	return dash(strings.Join(parts, " "))
+}
+
+func (a *app) runnersCommand() *cobra.Command {
+	var pool string
+	cmd := &cobra.Command{
+		Use: "runners", Short: "List the machines that are registered",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.admin.ListRunners, &adminv1.ListRunnersRequest{Pool: pool})
+				if err != nil {
+					return err
+				}
+				return a.show(resp, func(w io.Writer) { a.runnerTable(w, resp) })
+			})
+		},
+	}
+	cmd.Flags().StringVar(&pool, "pool", "", "only those of this pool")
+	return cmd
+}
+
+func (a *app) runnerTable(w io.Writer, resp *adminv1.ListRunnersResponse) {
+	t := newTable(w, "MACHINE", "INSTANCE", "POOL", "JOBS", "STATE", "HEARD", "VERSION", "FINGERPRINT")
+	for _, r := range resp.GetRunners() {
+		state := "ready"
+		switch {
+		case r.GetSilent():
+			state = "silent"
+		case r.GetDraining():
+			state = "draining"
+		case r.GetBusy() > 0:
+			state = "busy"
+		}
+		t.row(r.GetMachineId(), dash(r.GetInstanceId()), r.GetPool(), fmt.Sprintf("%d/%d", r.GetBusy(), r.GetCapacity()), state,
+			age(r.GetHeardAt(), a.now()), dash(r.GetVersion()), dash(short(r.GetFingerprint())))
+	}
+	t.flush()
+}
+
+func (a *app) pluginCommand() *cobra.Command {
+	return group("plugin", "Look at provider plugins", &cobra.Command{
+		Use: "list", Short: "List the plugin processes of the control plane",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.admin.ListPlugins, &adminv1.ListPluginsRequest{})
+				if err != nil {
+					return err
+				}
+				return a.show(resp, func(w io.Writer) { a.pluginTable(w, resp) })
+			})
+		},
+	})
+}
+
+func (a *app) pluginTable(w io.Writer, resp *adminv1.ListPluginsResponse) {
+	t := newTable(w, "PROVIDER", "PLUGIN", "VERSION", "STATE", "PID", "RESTARTS", "STARTED", "SHA256", "CAN")
+	for _, p := range resp.GetPlugins() {
+		t.row(p.GetProvider(), dash(p.GetName()), dash(p.GetVersion()), p.GetState(), number(p.GetPid()), number(p.GetRestarts()),
+			age(p.GetStartedAt(), a.now()), dash(short(p.GetSha256())), strings.Join(p.GetCapabilities(), ","))
+	}
+	t.flush()
+	for _, p := range resp.GetPlugins() {
+		if p.GetLastError() != "" {
+			_, _ = fmt.Fprintf(w, "%s: %s\n", p.GetProvider(), printable(p.GetLastError()))
+		}
+	}
+}

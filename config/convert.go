@@ -1,0 +1,145 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/scaler/policy"
+)
+
+// Lifecycle is the times of a pool's machines.
+type Lifecycle struct {
+	IdleTime        time.Duration // idle for this long before an instance may go
+	MaxUses         int           // jobs before an instance is replaced; 0 = no limit
+	RegisterTimeout time.Duration // from launch to registration
+	SilentTimeout   time.Duration // silent for this long before it may be removed
+	SilentAfter     time.Duration // silent for this long: no new job, covers no demand
+	SecondLook      time.Duration // from the drain's acknowledgement to the second look
+}
+
+// SpillwayPools are the pools in the order of the file.
+func (c *Config) SpillwayPools() []spillway.Pool {
+	pools := make([]spillway.Pool, 0, len(c.Pools))
+	for i := range c.Pools {
+		pools = append(pools, c.Pools[i].spillway())
+	}
+	return pools
+}
+
+// Policies are the pools' policies by name.
+func (c *Config) Policies() map[string]policy.Policy {
+	m := make(map[string]policy.Policy, len(c.Pools))
+	for i := range c.Pools {
+		m[c.Pools[i].Name] = c.Pools[i].policy()
+	}
+	return m
+}
+
+// Lifecycles are the pools' times by name.
+func (c *Config) Lifecycles() map[string]Lifecycle {
+	m := make(map[string]Lifecycle, len(c.Pools))
+	for _, p := range c.Pools {
+		m[p.Name] = Lifecycle{
+			IdleTime:        p.Policy.IdleTime,
+			MaxUses:         p.Policy.MaxUses,
+			RegisterTimeout: p.Policy.RegisterTimeout,
+			SilentTimeout:   p.Policy.SilentTimeout,
+			SilentAfter:     c.Timeouts.Silent,
+			SecondLook:      SecondLook,
+		}
+	}
+	return m
+}
+
+// Pool returns the pool of that name.
+func (c *Config) Pool(name string) (Pool, bool) {
+	for _, p := range c.Pools {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Pool{}, false
+}
+
+// ReplicaName is the replica's name: the configured one, else this host's name
+// and process, which no two replicas share at one time.
+func (c *Config) ReplicaName() string {
+	if c.Replica != "" {
+		return c.Replica
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "replica" // the process number still tells replicas of one host apart
+	}
+	return fmt.Sprintf("%s-%d", regexp.MustCompile(`[^A-Za-z0-9._-]`).ReplaceAllString(host, "-"), os.Getpid())
+}
+
+// capacity is how many jobs one instance runs at once. One that takes at most so
+// many in its life never runs more at once.
+func (p *Pool) capacity() int {
+	if p.Policy.MaxUses > 0 {
+		return min(p.CapacityPerInstance, p.Policy.MaxUses)
+	}
+	return p.CapacityPerInstance
+}
+
+func (p *Pool) spillway() spillway.Pool {
+	return spillway.Pool{
+		Name:                p.Name,
+		Capability:          p.Capability.spillway(),
+		Priority:            p.Priority,
+		CapacityPerInstance: p.capacity(),
+		CostPerJob:          p.CostPerJob,
+		Provider:            p.Provider,
+		Group:               p.Group,
+		MaxUses:             p.Policy.MaxUses,
+	}
+}
+
+func (c *Capability) spillway() spillway.Capability {
+	return spillway.Capability{
+		Tags:        c.Tags,
+		RunUntagged: c.RunUntagged,
+		Protected:   c.Protected,
+		Type:        spillway.RunnerType(c.Type),
+		Groups:      c.Groups,
+		Projects:    c.Projects,
+		Resources: spillway.Resources{
+			MilliCPU:  c.Resources.MilliCPU,
+			MemoryMiB: c.Resources.MemoryMiB,
+			Features:  c.Resources.Features,
+		},
+	}
+}
+
+func (p *Pool) policy() policy.Policy {
+	in := p.Policy.ScaleIn
+	budget := in.PercentBudget
+	if budget == DefaultPercentBudget {
+		budget = 0 // the whole peak may go: policy's word for no limit
+	}
+	return policy.Policy{
+		Need:                policy.Need(p.Policy.Need),
+		Min:                 p.Policy.Min,
+		Max:                 p.Policy.Max,
+		CapacityPerInstance: p.capacity(),
+		IdleCount:           p.Policy.IdleCount,
+		IdleFactor:          p.Policy.IdleFactor,
+		IdleTime:            p.Policy.IdleTime,
+		Tolerance:           p.Policy.Tolerance,
+		Out: policy.Rules{
+			Stabilization: p.Policy.ScaleOut.Stabilization,
+			Cooldown:      p.Policy.ScaleOut.Cooldown,
+			StepLimit:     p.Policy.ScaleOut.StepLimit,
+		},
+		In:                 policy.Rules{Stabilization: in.Stabilization, Cooldown: in.Cooldown, StepLimit: in.StepLimit},
+		MaxRemovalsPerTick: in.MaxRemovalsPerTick,
+		InPercentBudget:    budget,
+		Step:               p.Policy.Step,
+		StepWait:           p.Policy.StepWait,
+		Paused:             p.Policy.Paused,
+	}
+}
