@@ -1,0 +1,182 @@
+package scenario
+
+import (
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/providers/fake"
+)
+
+// Limits of one scenario.
+const (
+	// MaxFileBytes bounds the scenario and its trace, each [bytes].
+	MaxFileBytes = 256 << 20
+	// MaxJobs bounds the jobs of a story, bursts expanded [jobs].
+	MaxJobs = 1_000_000
+	// MaxEvents bounds the events [entries].
+	MaxEvents = 100_000
+	// MaxReplicas bounds the control planes [replicas].
+	MaxReplicas = 16
+	// MaxDuration bounds the virtual time of a story.
+	MaxDuration = 366 * 24 * time.Hour
+	// MaxTimes bounds how often one fact is delivered again [deliveries].
+	MaxTimes = 10_000
+)
+
+// The defaults.
+const (
+	DefaultDuration = time.Hour
+	DefaultSeed     = 1
+	// DefaultFaultFor is how long a fault lasts where nothing else is said.
+	DefaultFaultFor = 30 * time.Second
+	// DefaultCrashFor is how long a crashed plugin is away: the host's first
+	// restart comes after about a second.
+	DefaultCrashFor = time.Second
+)
+
+// Mode says who hands out the jobs.
+type Mode string
+
+// The modes.
+const (
+	Orchestrate Mode = "orchestrate"
+	Route       Mode = "route"
+	Observe     Mode = "observe"
+)
+
+// Scenario is one valid story. It is a value; do not change it.
+type Scenario struct {
+	Path     string
+	Seed     uint64
+	Mode     Mode
+	Duration time.Duration
+	Replicas int
+	Tick     time.Duration
+	Config   *config.Config
+	Clouds   map[string]fake.Config // one for each pool
+	Jobs     []Job                  // by At, then by place in the file
+	Events   []Event                // by At, then by place in the file
+	Expect   []Expectation
+}
+
+// Job is one job that is submitted at At and runs for Duration on its machine.
+type Job struct {
+	At       time.Duration
+	Duration time.Duration
+	Job      spillway.Job
+	Line     int
+}
+
+// Event is something that happens at At.
+type Event struct {
+	At     time.Duration
+	Line   int
+	Action Action
+}
+
+// Action is one of the types below.
+type Action interface{ action() }
+
+// The actions.
+type (
+	// Cancel takes jobs back.
+	Cancel struct{ Jobs []spillway.JobID }
+	// Duplicate delivers the submission of jobs again.
+	Duplicate struct {
+		Jobs  []spillway.JobID
+		Times int
+	}
+	// SetDesired is somebody else changing the group.
+	SetDesired struct {
+		Pool string
+		To   int
+	}
+	// KillInstance is somebody else ending an instance.
+	KillInstance struct {
+		Pool string
+		Nth  int // launch order, 0 = the oldest ever
+	}
+	// Interrupt is a spot notice.
+	Interrupt struct {
+		Pool   string
+		Nth    int
+		Notice time.Duration
+	}
+	// Signal is a fault of the collected view of the jobs.
+	Signal struct {
+		Source string // "jobs"
+		Fault  SignalFault
+		For    time.Duration
+	}
+	// Plugin is a fault of the provider plugin of one pool.
+	Plugin struct {
+		Pool  string
+		Fault PluginFault
+		For   time.Duration
+	}
+	// Store is a fault of what replicas share.
+	Store struct {
+		Fault StoreFault
+		For   time.Duration // not with StoreWiped
+	}
+	// Replica is a fault of one control plane.
+	Replica struct {
+		N            int
+		Fault        ReplicaFault
+		RestartAfter time.Duration // 0 = never
+	}
+	// Reload is a new configuration, already merged and validated.
+	Reload struct{ Config *config.Config }
+)
+
+func (Cancel) action()       {}
+func (Duplicate) action()    {}
+func (SetDesired) action()   {}
+func (KillInstance) action() {}
+func (Interrupt) action()    {}
+func (Signal) action()       {}
+func (Plugin) action()       {}
+func (Store) action()        {}
+func (Replica) action()      {}
+func (Reload) action()       {}
+
+// SignalFault is what is wrong with the view of the jobs.
+type SignalFault string
+
+// The faults of a signal.
+const (
+	SignalError   SignalFault = "error"   // the read fails
+	SignalTimeout SignalFault = "timeout" // the read fails late
+	SignalEmpty   SignalFault = "empty"   // it says that there are no jobs
+	SignalStale   SignalFault = "stale"   // it stays as it was when the fault began
+	SignalPartial SignalFault = "partial" // half of it is there, and it says so
+)
+
+// PluginFault is what is wrong with a plugin.
+type PluginFault string
+
+// The faults of a plugin.
+const (
+	PluginCrash PluginFault = "crash" // calls fail at once
+	PluginHang  PluginFault = "hang"  // calls fail at their deadline
+)
+
+// StoreFault is what is wrong with the store.
+type StoreFault string
+
+// The faults of the store.
+const (
+	StoreDown     StoreFault = "down"
+	StoreWiped    StoreFault = "wiped"
+	StoreReadonly StoreFault = "readonly"
+)
+
+// ReplicaFault is what happens to a control plane.
+type ReplicaFault string
+
+// The faults of a replica.
+const (
+	ReplicaKill  ReplicaFault = "kill"  // it forgets everything
+	ReplicaPause ReplicaFault = "pause" // it stands still and then goes on
+)

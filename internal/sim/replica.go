@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// The intervals of a control plane's own upkeep, as serve has them.
+const (
+	renewClaimsEvery = 20 * time.Second
+	reapEvery        = 10 * time.Second
+	overdueEvery     = 10 * time.Second
+	// ackTimeout and removeRetry are those of serve's pools.
+	ackTimeout  = time.Minute
+	removeRetry = time.Minute
+)
+
+// replica is one control plane.
+type replica struct {
+	world  *world
+	n      int
+	name   string
+	life   int  // grows with each start, so that what an earlier life planned is void
+	dead   bool // killed
+	paused bool
+
+	session
+	events *scaler.Events
+	fleet  *scaler.Fleet
+	leases *scaler.Leases
+	pools  []*scaler.Pool
+	last   *scaler.Picture
+	poked  bool
+	hung   map[string]time.Time // pool → when the call that hangs comes back
+}
+
+func newReplica(w *world, n int) *replica {
+	return &replica{world: w, n: n, name: fmt.Sprintf("replica-%d", n)}
+}
+
+// working reports whether it can be talked to.
+func (r *replica) working() bool { return !r.dead && !r.paused }
+
+// start begins a life that knows nothing.
+func (r *replica) start() {
+	w := r.world
+	r.life++
+	r.dead, r.paused, r.poked, r.last = false, false, false, nil
+	r.hung = make(map[string]time.Time)
+	r.init(r)
+	r.events = w.rec.events()
+	r.fleet = scaler.NewFleet(collected{w}, w.store, w.story.Tick, w.config.Timeouts.Silent, r.events)
+	r.pools = nil
+	r.setPools(w.config)
+	r.every(scaler.LeaseRenew, func() { r.leases.Renew(w.ctx, w.now) })
+	r.every(renewClaimsEvery, r.renewClaims)
+	r.every(reapEvery, r.reap)
+	r.every(overdueEvery, r.failOverdue)
+	r.every(w.story.Tick, r.tick)
+}
+
+// every does something now and then every d, while this life lasts.
+func (r *replica) every(d time.Duration, do func()) {
+	life := r.life
+	var again func()
+	again = func() {
+		if r.life != life || r.dead {
+			return
+		}
+		if !r.paused {
+			do()
+		}
+		r.world.after(d, again)
+	}
+	r.world.after(0, again)
+}
+
+// kill ends the life. Streams break; whoever had one looks for another replica.
+func (r *replica) kill() {
+	r.dead = true
+	r.life++
+	r.dropStreams()
+}
+
+// setPools takes a configuration over: what is new begins, what is gone is left
+// alone, the rest goes on under its new rules.
+func (r *replica) setPools(c *config.Config) {
+	w := r.world
+	old := make(map[string]*scaler.Pool, len(r.pools))
+	for _, p := range r.pools {
+		old[p.Name()] = p
+	}
+	r.pools = nil
+	var names []string
+	policies, lives := c.Policies(), c.Lifecycles()
+	for _, p := range c.SpillwayPools() {
+		cfg := scaler.PoolConfig{
+			Pool: p, Policy: policies[p.Name], Rules: rulesOf(p, policies[p.Name].Max, lives[p.Name]), Refresh: w.story.Tick,
+		}
+		pool := old[p.Name]
+		if pool != nil {
+			pool.Reconfigure(cfg)
+		} else {
+			pool = scaler.NewPool(cfg, &group{replica: r, site: w.site(p.Name)}, w.store, w.store, tenure{r}, r.events)
+		}
+		r.pools = append(r.pools, pool)
+		names = append(names, p.Name)
+	}
+	r.leases = scaler.NewLeases(w.store, r.name, names, r.events)
+	r.leases.Renew(w.ctx, w.now)
+	r.engine.SetPools(c.SpillwayPools())
+}
+
+func rulesOf(p spillway.Pool, maxInstances int, l config.Lifecycle) roster.Rules {
+	return roster.Rules{
+		Capacity: p.CapacityPerInstance, Max: maxInstances, MaxUses: l.MaxUses, IdleTime: l.IdleTime,
+		RegisterTimeout: l.RegisterTimeout, SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout,
+		SecondLook: l.SecondLook, AckTimeout: ackTimeout, RemoveRetry: removeRetry,
+	}
+}
+
+// tenure is the leases of a replica, which are other ones after a reload.
+type tenure struct{ replica *replica }
+
+func (t tenure) Hold(pool string, now time.Time) (epoch uint64, until time.Time, ok bool) {
+	return t.replica.leases.Hold(pool, now)
+}
+
+// tick is the look at the fleet and every pool's turn.
+func (r *replica) tick() {
+	r.countQueue()
+	r.carryOutDrains()
+	r.look(func(string) bool { return true })
+	r.world.rules.ticked(r)
+}
+
+// poke asks for a look soon: the pools that it concerns get their turn between
+// ticks.
+func (r *replica) poke() {
+	if r.poked {
+		return
+	}
+	r.poked = true
+	life := r.life
+	r.world.after(r.world.config.Debounce, func() {
+		if r.life != life {
+			return
+		}
+		r.poked = false
+		if r.paused {
+			return
+		}
+		before := r.last
+		r.look(func(pool string) bool { return concerns(before, r.last, pool) })
+	})
+}
+
+// look observes the fleet and gives the pools that want it their turn.
+func (r *replica) look(wants func(pool string) bool) {
+	w := r.world
+	r.last = r.fleet.Observe(w.ctx, w.now, r.pools)
+	w.rec.looked(r.last)
+	for _, p := range r.pools {
+		if w.now.Before(r.hung[p.Name()]) || !wants(p.Name()) {
+			continue
+		}
+		w.rules.turn(p.Name())
+		res := p.Tick(w.ctx, w.now, r.last)
+		if res.Offers || res.Respill {
+			r.poke()
+		}
+		if res.Again {
+			if res = p.Tick(w.ctx, w.now, r.last); res.Offers || res.Respill {
+				r.poke()
+			}
+		}
+	}
+}
+
+// concerns: the new picture gives the pool another share, as scaler's loop sees it.
+func concerns(before, now *scaler.Picture, pool string) bool {
+	if before == nil || before.Attribution.Pools[pool] != now.Attribution.Pools[pool] || before.Demand != now.Demand {
+		return true
+	}
+	was, is := before.Machines[pool], now.Machines[pool]
+	if len(was) != len(is) {
+		return true
+	}
+	for i := range is { // both are by id
+		if mark(&was[i]) != mark(&is[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// machineMark is what of a machine can change a decision.
+type machineMark struct {
+	id              spillway.MachineID
+	inUse           int
+	draining, acked bool
+}
+
+func mark(m *router.Machine) machineMark {
+	return machineMark{id: m.ID, inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero()}
+}

@@ -1,0 +1,343 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/internal/scenario"
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/providers/fake"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler"
+	"github.com/spillway-ci/spillway/scaler/policy"
+)
+
+const (
+	// maxViolations is how many violations are kept with their story [entries]; all
+	// are counted.
+	maxViolations = 100
+	// settleTime is how long after a fault nobody is blamed for a launch that is late:
+	// the reasons for holding end one after the other.
+	settleTime = 2 * time.Minute
+	// convergeTime is how long after the last fault everything must be well again.
+	convergeTime = 15 * time.Minute
+	// launchWithinTicks is how soon a launch that is due must be asked for.
+	launchWithinTicks = 2
+	// stateGrace is on top of a job's time limit in a state: what finds it out looks
+	// now and then.
+	stateGrace = 2 * time.Minute
+)
+
+// Violation is an invariant that did not hold: a bug, always.
+type Violation struct {
+	T         Seconds `json:"t"`
+	Invariant string  `json:"invariant"`
+	What      string  `json:"what"`
+}
+
+// rules checks the design's invariants on the simulated world.
+type rules struct {
+	world      *world
+	counts     map[string]int
+	violations []Violation
+	watched    map[string]*poolWatch
+	checkedAt  time.Time // when the jobs' time limits were last looked at
+}
+
+func newRules(w *world) *rules {
+	return &rules{world: w, counts: make(map[string]int), watched: make(map[string]*poolWatch)}
+}
+
+func (c *rules) pool(name string) *poolWatch {
+	p := c.watched[name]
+	if p == nil {
+		p = &poolWatch{}
+		c.watched[name] = p
+	}
+	return p
+}
+
+func (c *rules) broken(invariant, format string, args ...any) {
+	c.counts[invariant]++
+	if len(c.violations) < maxViolations {
+		c.violations = append(c.violations, Violation{
+			T: c.world.rec.seconds(c.world.now), Invariant: invariant, What: fmt.Sprintf(format, args...),
+		})
+	}
+}
+
+// instanceEnded checks I1: no action of ours ends an instance that is busy.
+func (c *rules) instanceEnded(pool string, ch fake.Change) {
+	w := c.world
+	if ch.Cause == fake.BySomebody || ch.Cause == fake.Interruption {
+		c.pool(pool).foreignAt = w.now
+	}
+	if !w.busy(pool, ch.ID) {
+		return
+	}
+	switch ch.Cause {
+	case fake.ByName, fake.ByScaleIn:
+		w.rec.busyKills++
+		c.broken("I1", "%s/%s was ended (%s) with jobs on it", pool, ch.ID, ch.Cause)
+	default:
+		w.rec.forced++
+	}
+}
+
+// write checks I8: only the holder of the pool's lease writes.
+func (c *rules) write(g *group) {
+	w := c.world
+	if holder := w.store.Holder("pool/" + g.site.pool); holder != "" && holder != g.replica.name {
+		c.broken("I8", "%s wrote to %s, which %s holds", g.replica.name, g.site.pool, holder)
+	}
+}
+
+// beforeSetDesired checks a call that may raise the group's number. What it
+// returns is called with the answer.
+func (c *rules) beforeSetDesired(g *group, target int) func(error) {
+	c.write(g)
+	w := c.world
+	before := w.truth(g.site)
+	return func(err error) {
+		after := w.truth(g.site)
+		launched := after.exists + after.asked - before.exists - before.asked
+		if err != nil || launched <= 0 {
+			return
+		}
+		if after.exists+after.asked > after.bound() {
+			c.broken("I2", "%s: set_desired(%d) makes %d instances, at most %d are allowed", g.site.pool, target, after.exists+after.asked, after.bound())
+		}
+		c.justified(g.site, &before, launched)
+		meant := g.replica.last.Attribution.Pools[g.site.pool].Launch
+		c.pool(g.site.pool).spare, c.pool(g.site.pool).sparedAt = max(0, launched*before.placesOfNew()-meant), w.now
+		c.pool(g.site.pool).raisedAt = w.now
+	}
+}
+
+// justified checks I3: each launch has a job of its own, or a rule that asks for
+// more than the jobs do. It is called after the launch; before is what was there.
+func (c *rules) justified(s *site, before *truth, launched int) {
+	w := c.world
+	if w.faults.signal.at(w.now) != "" {
+		return // what the scaler sees of the jobs is not what there is
+	}
+	p := before.pool.Policy
+	share := w.attributeBefore(s, before, launched)
+	capacity := before.placesOfNew()
+	allowed := (share + capacity - 1) / capacity
+	allowed += max(p.IdleCount, int(p.IdleFactor*float64(before.inUse))+1)
+	if p.IdleCount == 0 && p.IdleFactor == 0 {
+		allowed--
+	}
+	allowed += max(0, max(p.Min, before.groupMin)-before.useful)
+	if p.Need == string(policy.Step) {
+		allowed += p.Step
+	}
+	allowed += w.rec.orphans // their machines are gone: they need a place as soon as that is noticed
+	if launched > allowed {
+		c.broken("I3", "%s: %d launched for %d jobs without a place (at most %d are explained)", s.pool, launched, share, allowed)
+	}
+}
+
+// attributeBefore is how many jobs only a launch of n instances in s could serve,
+// given what was there before it.
+func (w *world) attributeBefore(s *site, before *truth, n int) int {
+	capacity := before.placesOfNew()
+	attribution := w.attribute(func(o *site, t *truth) int {
+		if w.now.Sub(w.rules.pool(o.pool).foreignAt) < 2*w.story.Tick {
+			t.coming = 0 // somebody else changed it: nobody can have seen that yet
+		}
+		if o != s {
+			t.coming = max(0, t.coming-w.rules.pool(o.pool).spareAt(w.now))
+			return 0
+		}
+		t.free, t.coming = before.free, before.coming
+		return n * capacity
+	})
+	return attribution.Pools[s.pool].Launch
+}
+
+// beforeRemove checks I5: what is not known never scales in.
+func (c *rules) beforeRemove(g *group, ids []string) {
+	c.write(g)
+	w := c.world
+	signal := w.faults.signal.at(w.now)
+	unknown := signal == scenario.SignalError || signal == scenario.SignalTimeout || signal == scenario.SignalPartial
+	for _, id := range ids {
+		if r := w.runners[machineID(g.site.pool, id)]; unknown && r != nil && !r.dead {
+			c.broken("I5", "%s/%s was removed while the view of the jobs was %s", g.site.pool, id, signal)
+		}
+	}
+}
+
+// called notes that the pool asked for something.
+func (c *rules) called(call scaler.CallInfo) {
+	if call.Op == "set_desired" {
+		c.pool(call.Pool).starving = 0
+	}
+}
+
+// trouble notes that a pool could not do its work: nobody blames it for waiting.
+func (c *rules) trouble(pool string, _ pluginsdk.Kind) {
+	if pool != "" {
+		c.pool(pool).starving = 0
+	}
+}
+
+// turn notes that a pool could act.
+func (c *rules) turn(pool string) { c.pool(pool).turned = true }
+
+// ticked checks I4 after a replica's tick: a launch that is due is asked for
+// within two ticks, unless the decision says what blocks it.
+func (c *rules) ticked(r *replica) {
+	w := c.world
+	if !w.faults.settled(w.now, settleTime) || len(w.waiting()) == 0 {
+		for _, p := range c.watched {
+			p.starving = 0
+		}
+		return
+	}
+	blocked := r.blocked()
+	due := w.attribute(func(s *site, t *truth) int {
+		if blocked[s.pool] {
+			return 0
+		}
+		return t.room() * t.placesOfNew()
+	})
+	for _, s := range w.clouds {
+		p := c.pool(s.pool)
+		held := r.holds(s.pool)
+		switch {
+		case !held:
+		case due.Pools[s.pool].Launch == 0 || !p.turned:
+			p.starving = 0
+		default:
+			if p.starving++; p.starving > launchWithinTicks {
+				c.broken("I4", "%s: %d jobs have waited for a launch for %d ticks", s.pool, due.Pools[s.pool].Launch, p.starving)
+				p.starving = 0
+			}
+		}
+		if held {
+			p.turned = false
+		}
+	}
+}
+
+// blocking are the reasons that may keep a launch back.
+var blocking = []policy.Reason{
+	policy.ReasonMax, policy.ReasonProviderMax, policy.ReasonStepLimit, policy.ReasonStabilization, policy.ReasonCooldown,
+	policy.ReasonHoldStale, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff, policy.ReasonHoldProvider, policy.ReasonHoldBreaker,
+}
+
+// blocked lists the pools whose last decision says what keeps a launch back.
+func (r *replica) blocked() map[string]bool {
+	out := make(map[string]bool)
+	for _, p := range r.pools {
+		st := p.Status()
+		finding, _, _ := strings.Cut(st.Finding, ":")
+		// A pool that can't launch is offered no jobs, so that its decisions have nothing
+		// to be held back from after the first: its finding goes on to say why.
+		out[p.Name()] = finding == "boot_failing" || finding == "cooled_off" || slices.Contains(blocking, st.Hold) ||
+			slices.Contains(blocking, st.Decision.Reason) || slices.Contains(blocking, st.Decision.LimitedBy)
+	}
+	return out
+}
+
+func (r *replica) holds(pool string) bool {
+	return r.world.store.Holder("pool/"+pool) == r.name
+}
+
+// assigned checks I10: a job is on at most one machine that lives.
+func (c *rules) assigned(to *runner, ref router.JobRef) {
+	if r := c.world.running[ref.ID]; r != nil && r != to && !r.dead && r.replica != nil {
+		c.broken("I10", "job %s is given to %s while %s runs it", ref.ID, to.id, r.id)
+	}
+}
+
+// jobChanged checks I10: a job ends once. It reports whether the change is one.
+func (c *rules) jobChanged(j *jobStory, to spillway.JobState) bool {
+	if !j.state.Terminal() {
+		return true
+	}
+	if to != spillway.Pending { // the store may have forgotten it: it is pushed and found again
+		c.broken("I10", "job %s is %s after it has ended as %s", j.id, to, j.state)
+	}
+	return false
+}
+
+// dispatched checks I11: nobody of a lower priority got a job while somebody of a
+// higher one that could take it is free.
+func (c *rules) dispatched(s *session, given []router.Assignment) {
+	if len(given) == 0 || len(c.world.config.Pools) == 1 {
+		return
+	}
+	pools := c.world.config.SpillwayPools()
+	free := make(map[string]bool)
+	for _, m := range s.engine.Machines() {
+		p, _ := c.world.config.Pool(m.Pool)
+		usedUp := p.Policy.MaxUses > 0 && m.Uses >= p.Policy.MaxUses
+		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && m.InUse() < m.Capacity && !usedUp {
+			free[m.Pool] = true
+		}
+	}
+	for i := range given {
+		m, _ := s.engine.Machine(given[i].Machine)
+		at := slices.IndexFunc(pools, func(p spillway.Pool) bool { return p.Name == m.Pool })
+		for j := range pools {
+			if at >= 0 && free[pools[j].Name] && pools[j].Priority < pools[at].Priority &&
+				router.Match(&pools[j].Capability, &given[i].Job.Requirement).OK() {
+				c.broken("I11", "job %s went to %s while %s has a free place", given[i].Ref.ID, m.ID, pools[j].Name)
+			}
+		}
+	}
+}
+
+// step checks I6 now and then: no job stays in a state for ever.
+func (c *rules) step() {
+	w := c.world
+	if w.now.Sub(c.checkedAt) < time.Minute {
+		return
+	}
+	c.checkedAt = w.now
+	if w.rec.open == 0 || !w.faults.settled(w.now, settleTime) {
+		return
+	}
+	limits := router.Timeouts{Pending: w.config.Timeouts.Pending, Unmatched: w.config.Timeouts.Unmatched, Assigned: w.config.Timeouts.Assign}
+	for _, j := range w.rec.order {
+		job := &w.jobs[j.id].Job
+		if limit := limits.Of(j.state, job, true); limit > 0 && w.now.Sub(j.since) > limit+stateGrace {
+			c.broken("I6", "job %s has been %s for %s", j.id, j.state, w.now.Sub(j.since))
+		}
+	}
+}
+
+// atEnd checks I7: after the last fault everything comes right by itself.
+func (c *rules) atEnd() {
+	w := c.world
+	if w.faults.last.IsZero() || !w.faults.settled(w.now, convergeTime) {
+		return
+	}
+	blocked := make(map[string]bool)
+	for _, r := range w.replicas {
+		if !r.working() {
+			continue
+		}
+		for pool, why := range r.blocked() {
+			blocked[pool] = blocked[pool] || why && r.holds(pool)
+		}
+	}
+	left := w.attribute(func(s *site, t *truth) int {
+		if blocked[s.pool] {
+			return 0
+		}
+		return t.room() * t.placesOfNew()
+	})
+	for _, s := range w.clouds {
+		if share := left.Pools[s.pool]; share.Launch > 0 || share.Free > 0 {
+			c.broken("I7", "%s: %d jobs still wait though the last fault is over", s.pool, share.Total())
+		}
+	}
+}

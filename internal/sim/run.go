@@ -1,0 +1,27 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spillway-ci/spillway/internal/scenario"
+)
+
+// ErrUnsupported is wrapped when a scenario asks for what this version does not
+// simulate.
+var ErrUnsupported = errors.New("not simulated yet")
+
+// Run plays s to its end, or until nothing more can happen. Its error says that
+// the story could not be played; how it went is in the result.
+func Run(ctx context.Context, s *scenario.Scenario) (*Result, error) {
+	if s.Mode != scenario.Orchestrate {
+		return nil, fmt.Errorf("mode %s: %w; mode orchestrate is", s.Mode, ErrUnsupported)
+	}
+	w := newWorld(ctx, s)
+	w.begin()
+	if err := w.play(); err != nil {
+		return nil, err
+	}
+	return w.result(), nil
+}

@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/store"
+)
+
+// streamGrace is how long a machine without a stream keeps its jobs, as in the
+// router's shell.
+const streamGrace = 30 * time.Second
+
+// session is the router's shell of one replica: what router/session does with
+// goroutines and streams, done in the order of the agenda.
+type session struct {
+	replica *replica
+	world   *world
+	engine  *router.Engine
+	streams map[spillway.MachineID]*runner
+	unsaved map[spillway.MachineID]bool // machines whose record is behind
+	writes  []func() error              // what the store has not confirmed yet, in order
+	retry   bool                        // a retry is planned
+	alarm   time.Time                   // when the engine is looked at next; zero = not planned
+}
+
+func (s *session) init(r *replica) {
+	*s = session{
+		replica: r, world: r.world,
+		engine:  router.NewEngine(r.world.config.SpillwayPools(), router.Options{AcceptTimeout: r.world.config.Timeouts.Assign}),
+		streams: make(map[spillway.MachineID]*runner),
+		unsaved: make(map[spillway.MachineID]bool),
+	}
+}
+
+// connected is a machine's new stream. Its attempts are kept if the store agrees.
+func (s *session) connected(r *runner) {
+	w := s.world
+	s.streams[r.id] = r
+	var keep []router.JobRef
+	for _, ref := range r.running() {
+		if s.adopt(r, ref) {
+			keep = append(keep, ref)
+		} else {
+			r.stop(ref.ID)
+		}
+	}
+	m := router.Machine{ID: r.id, InstanceID: r.instance, Pool: r.pool, Capacity: r.capacity, Busy: len(keep), Uses: r.uses}
+	if known, ok := w.store.Machine(r.id); ok {
+		m.RegisteredAt, m.LastUsedAt, m.HeartbeatAt = known.RegisteredAt, known.LastUsedAt, known.HeartbeatAt
+	}
+	for _, ref := range s.engine.Connect(w.now, m, keep) {
+		r.stop(ref.ID)
+	}
+	if order, ok := w.store.Drain(r.id); ok {
+		s.order(r.id, order.On)
+	}
+	s.heartbeat(r)
+}
+
+// adopt asks the store whether an attempt is still the present one. While nobody
+// can be asked, the machine is believed.
+func (s *session) adopt(r *runner, ref router.JobRef) bool {
+	err := s.world.store.Adopt(s.replica.name, r.jobs[ref.ID].job, ref, r.pool, r.id)
+	return err == nil || errors.Is(err, store.ErrUnavailable)
+}
+
+// heartbeat is what a machine says of itself.
+func (s *session) heartbeat(r *runner) {
+	for _, ref := range r.running() {
+		if _, err := s.world.store.Job(ref.ID); errors.Is(err, store.ErrUnknownJob) {
+			s.adopt(r, ref) // the store was wiped: heartbeats tell it again
+		}
+	}
+	s.engine.Heartbeat(s.world.now, r.id, len(r.jobs), r.draining, r.running())
+	s.touched(r.id)
+}
+
+// disconnected is a stream that broke. The machine has a while to come back.
+func (s *session) disconnected(id spillway.MachineID) {
+	delete(s.streams, id)
+	if s.replica.dead || !s.engine.Disconnect(s.world.now, id) {
+		return
+	}
+	s.touched(id)
+	life := s.replica.life
+	s.world.after(streamGrace, func() {
+		if s.replica.life == life && !s.replica.paused && s.streams[id] == nil {
+			s.forget(id)
+		}
+	})
+}
+
+// forget gives up a machine that has not come back, with its jobs, unless another
+// replica has it by now.
+func (s *session) forget(id spillway.MachineID) {
+	w := s.world
+	movedOn := s.movedOn(id)
+	lost := s.engine.Forget(w.now, id)
+	delete(s.unsaved, id)
+	if movedOn {
+		return
+	}
+	s.release(lost, true, "its machine was lost")
+	s.write(func() error { return w.store.DropMachine(id) })
+	s.settle()
+}
+
+// dropStreams is the end of the process, seen by the machines.
+func (s *session) dropStreams() {
+	for _, id := range slices.Sorted(maps.Keys(s.streams)) {
+		r := s.streams[id]
+		delete(s.streams, id)
+		r.disconnect()
+	}
+}
+
+// touched saves a machine's record and does what became possible.
+func (s *session) touched(id spillway.MachineID) {
+	s.unsaved[id] = true
+	s.settle()
+}
+
+// settle gives jobs out, writes what changed and plans the next look.
+func (s *session) settle() {
+	s.dispatch()
+	s.save()
+	s.arm()
+	s.replica.poke()
+}
+
+// save writes the machines' records that are behind.
+func (s *session) save() {
+	for _, id := range slices.Sorted(maps.Keys(s.unsaved)) {
+		m, ok := s.engine.Machine(id)
+		if ok && !s.movedOn(id) {
+			m.Replica = s.replica.name
+			if s.world.store.PutMachine(m) != nil {
+				s.tryAgain()
+				return
+			}
+		}
+		delete(s.unsaved, id)
+	}
+}
+
+// movedOn reports whether another replica has the machine by now.
+func (s *session) movedOn(id spillway.MachineID) bool {
+	known, recorded := s.world.store.Machine(id)
+	return recorded && s.streams[id] == nil && known.Replica != s.replica.name
+}
+
+// countQueue takes a fresh picture of the queue.
+func (s *session) countQueue() {
+	counts, err := s.world.store.Counts()
+	if err != nil {
+		return
+	}
+	s.engine.SetCounts(counts)
+	s.dispatch()
+	s.save()
+	s.arm()
+}
+
+// dispatch claims jobs for free places and sends them to machines, until there is
+// nothing left to want.
+func (s *session) dispatch() {
+	w := s.world
+	for {
+		wants := s.engine.Plan(w.now)
+		if len(wants) == 0 {
+			return
+		}
+		got, err := w.store.Claim(s.replica.name, wants)
+		assigned, giveBack := s.engine.Claimed(w.now, wants, got)
+		s.release(giveBack, false, "no place was left")
+		for i := range assigned {
+			s.deliver(&assigned[i])
+		}
+		w.rules.dispatched(s, assigned)
+		if err != nil {
+			return // counted again when the store is back
+		}
+	}
+}
+
+// deliver sends a job to its machine, which accepts and starts it.
+func (s *session) deliver(a *router.Assignment) {
+	w := s.world
+	s.unsaved[a.Machine] = true
+	r := s.streams[a.Machine]
+	if r == nil {
+		return // expires unaccepted
+	}
+	w.rules.assigned(r, a.Ref)
+	if !r.run(a.Job, a.Ref) {
+		return
+	}
+	s.engine.Accepted(w.now, a.Machine, a.Ref)
+	s.engine.Started(w.now, a.Machine, a.Ref)
+	s.write(func() error {
+		return w.store.Apply(store.Transition{Ref: a.Ref, To: spillway.Running, Pool: r.pool, Machine: a.Machine})
+	})
+}
+
+// finished is a machine's result.
+func (s *session) finished(r *runner, o outcome) {
+	w := s.world
+	s.engine.Finished(w.now, r.id, o.ref)
+	s.write(func() error {
+		return w.store.Apply(store.Transition{Ref: o.ref, To: o.result.State, Pool: r.pool, Machine: r.id, Result: o.result})
+	})
+	s.touched(r.id)
+}
+
+// release gives attempts back to the queue.
+func (s *session) release(refs []router.JobRef, lost bool, detail string) {
+	for _, ref := range refs {
+		s.write(func() error {
+			requeued, err := s.world.store.Release(store.Release{Ref: ref, Lost: lost, Detail: detail})
+			if requeued && !s.engine.Requeued(ref) {
+				s.countQueue()
+			}
+			return err
+		})
+	}
+}
+
+// write does what must not be lost: while the store is away it is kept and done
+// again, in order. A refusal is an answer.
+func (s *session) write(do func() error) {
+	if len(s.writes) == 0 && !errors.Is(do(), store.ErrUnavailable) {
+		return
+	}
+	s.writes = append(s.writes, do)
+	s.tryAgain()
+}
+
+func (s *session) tryAgain() {
+	if s.retry {
+		return
+	}
+	s.retry = true
+	life := s.replica.life
+	s.world.after(retryEvery, func() {
+		if s.replica.life != life {
+			return
+		}
+		s.retry = false
+		if s.replica.paused {
+			s.tryAgain()
+			return
+		}
+		s.flush()
+	})
+}
+
+func (s *session) flush() {
+	for len(s.writes) > 0 {
+		if errors.Is(s.writes[0](), store.ErrUnavailable) {
+			s.tryAgain()
+			return
+		}
+		s.writes = s.writes[1:]
+	}
+	s.settle()
+}
+
+// arm plans the next look at what time does to the engine.
+func (s *session) arm() {
+	at, ok := s.engine.NextDeadline()
+	if !ok || (!s.alarm.IsZero() && !at.Before(s.alarm) && !s.alarm.Before(s.world.now)) {
+		return
+	}
+	at = later(at, s.world.now)
+	s.alarm = at
+	life := s.replica.life
+	s.world.agenda.plan(at, func() {
+		if s.replica.life != life || !s.alarm.Equal(at) {
+			return
+		}
+		s.alarm = time.Time{}
+		if s.replica.paused {
+			return // looked at on resuming
+		}
+		release, lost := s.engine.Expire(s.world.now)
+		s.release(release, false, "not accepted in time")
+		s.release(lost, true, "its machine came back without it")
+		s.settle()
+	})
+}
+
+// order tells a machine to take no more jobs, or takes that back.
+func (s *session) order(id spillway.MachineID, on bool) {
+	w := s.world
+	if !s.engine.Order(w.now, id, on) {
+		return
+	}
+	if r := s.streams[id]; r != nil && r.drain(on) {
+		s.engine.DrainAck(w.now, id, on)
+	}
+	s.touched(id)
+}
+
+// carryOutDrains sends the orders that are on record to the machines that have
+// not got them.
+func (s *session) carryOutDrains() {
+	for _, id := range slices.Sorted(maps.Keys(s.streams)) {
+		order, _ := s.world.store.Drain(id)
+		if m, ok := s.engine.Machine(id); ok && m.Draining != order.On {
+			s.order(id, order.On)
+		}
+	}
+}
+
+// renewClaims keeps what its machines have. What fails is done again soon.
+func (s *session) renewClaims() {
+	var refs []router.JobRef
+	for _, m := range s.engine.Machines() {
+		refs = append(refs, s.engine.Held(m.ID)...)
+	}
+	_ = s.world.store.Renew(refs)
+}
+
+// reap puts claims back that nobody renews.
+func (s *session) reap() {
+	if s.world.store.Reap() == nil {
+		s.countQueue()
+	}
+}
+
+// failOverdue ends jobs that have waited for too long.
+func (s *session) failOverdue() {
+	w := s.world
+	for _, job := range w.overdue() {
+		limit := spillway.PendingTimeout
+		if !w.matched(&job.Job.Requirement) {
+			limit = spillway.Unmatched
+		}
+		if _, err := w.store.Fail(job.Job.ID, spillway.JobResult{State: spillway.Failed, Reason: limit}); err != nil {
+			return
+		}
+	}
+}
+
+// overdue lists the pending jobs that have reached their time limit.
+func (w *world) overdue() []spillway.JobRecord {
+	limits := router.Timeouts{Pending: w.config.Timeouts.Pending, Unmatched: w.config.Timeouts.Unmatched}
+	counts, err := w.store.Counts()
+	if err != nil {
+		return nil
+	}
+	over := func(since time.Time, job *spillway.Job, r *spillway.Requirement) bool {
+		return w.now.Sub(since) >= limits.Of(spillway.Pending, job, w.matched(r))
+	}
+	if !slices.ContainsFunc(counts, func(c router.ClassCount) bool {
+		return c.Pending > 0 && over(c.Oldest, &spillway.Job{}, &c.Requirement)
+	}) {
+		return nil
+	}
+	return slices.DeleteFunc(w.store.Pending(), func(rec spillway.JobRecord) bool {
+		return !over(rec.Job.SubmittedAt, &rec.Job, &rec.Job.Requirement)
+	})
+}
+
+// matched reports whether any pool can take r.
+func (w *world) matched(r *spillway.Requirement) bool {
+	for _, p := range w.config.SpillwayPools() {
+		c := p.Capability.Normalize()
+		if router.Match(&c, r).OK() {
+			return true
+		}
+	}
+	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/demand"
+	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/providers/fake"
+	"github.com/spillway-ci/spillway/router"
+)
+
+// truth is what a pool really has, whatever anybody believes. Counts are
+// instances unless said otherwise.
+type truth struct {
+	pool     config.Pool
+	exists   int // in the cloud
+	asked    int // of the group, and not there
+	useful   int // will serve or serves: not leaving, not failed to boot
+	inUse    int
+	free     int // places on machines that take jobs [jobs]
+	coming   int // places on booting instances and on drains that can be taken back [jobs]
+	groupMin int
+	groupMax int
+}
+
+// truth looks at one pool.
+func (w *world) truth(s *site) truth {
+	pool, _ := w.config.Pool(s.pool)
+	st := s.cloud.Status(w.now)
+	t := truth{pool: pool, groupMin: st.Min, groupMax: st.Max}
+	for _, in := range s.cloud.Existing() {
+		t.exists++
+		t.count(w, in)
+	}
+	t.asked = max(0, st.Desired-t.exists)
+	young := w.now.Sub(w.rules.pool(s.pool).raisedAt) < pool.Policy.RegisterTimeout
+	if young && !w.cooledOff(s.pool) && w.faults.plugin(s.pool, w.now) == "" {
+		t.useful += t.asked
+		t.coming += t.asked * t.placesOfNew()
+	}
+	return t
+}
+
+func (t *truth) count(w *world, in *fake.Instance) {
+	r := w.runners[machineID(t.pool.Name, in.ID)]
+	switch {
+	case !in.Interrupted.IsZero():
+	case r == nil:
+		if w.now.Sub(in.LaunchedAt) < t.pool.Policy.RegisterTimeout {
+			t.useful++
+			t.coming += t.placesOfNew()
+		}
+	case r.dead || r.replica == nil:
+	default:
+		t.countRunner(r)
+	}
+}
+
+// placesOfNew is how many jobs a new instance takes before it is used up.
+func (t *truth) placesOfNew() int {
+	if limit := t.pool.Policy.MaxUses; limit > 0 {
+		return min(limit, t.pool.CapacityPerInstance)
+	}
+	return t.pool.CapacityPerInstance
+}
+
+func (t *truth) countRunner(r *runner) {
+	places := max(0, r.capacity-len(r.jobs))
+	if limit := t.pool.Policy.MaxUses; limit > 0 {
+		if r.uses >= limit {
+			return
+		}
+		places = min(places, limit-r.uses)
+	}
+	t.useful++
+	if len(r.jobs) > 0 {
+		t.inUse++
+	}
+	if r.draining {
+		t.coming += places
+	} else {
+		t.free += places
+	}
+}
+
+// cooledOff reports whether whoever scales a pool says that its provider refused:
+// what was asked for and is not there covers no job then.
+func (w *world) cooledOff(pool string) bool {
+	for _, r := range w.replicas {
+		if r.dead || !r.holds(pool) {
+			continue
+		}
+		for _, p := range r.pools {
+			if p.Name() == pool {
+				return strings.HasPrefix(p.Status().Finding, "cooled_off")
+			}
+		}
+	}
+	return false
+}
+
+// bound is how many instances the pool may have.
+func (t *truth) bound() int {
+	return max(min(t.pool.Policy.Max, t.groupMax), t.groupMin)
+}
+
+// room is how many instances could still be asked for.
+func (t *truth) room() int {
+	return max(0, min(t.pool.Policy.Max, t.groupMax)-t.exists-t.asked)
+}
+
+// waiting is the queue as it is.
+func (w *world) waiting() []demand.Class {
+	counts, err := w.store.Counts()
+	if err != nil {
+		return nil
+	}
+	return collect.View(counts, w.now).Classes
+}
+
+// attribute gives the waiting jobs to what there really is. launchable says how
+// many places each pool could still launch [jobs].
+func (w *world) attribute(launchable func(s *site, t *truth) int) demand.Attribution {
+	pools := w.config.SpillwayPools()
+	supplies := make([]demand.Supply, 0, len(pools))
+	for i := range pools {
+		s := w.site(pools[i].Name)
+		t := w.truth(s)
+		launch := launchable(s, &t)
+		supplies = append(supplies, demand.Supply{
+			Pool: pools[i].Name, Capability: pools[i].Capability, Priority: pools[i].Priority, CostPerJob: pools[i].CostPerJob,
+			Free: t.free, Booting: t.coming, Launchable: launch,
+		})
+	}
+	return demand.Attribute(w.waiting(), supplies, matches)
+}
+
+func matches(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string) {
+	v := router.Match(c, r)
+	return v.OK(), string(v.Predicate)
+}
+
+// poolWatch is what the rules remember of a pool.
+type poolWatch struct {
+	raisedAt time.Time // when more was last asked for
+	starving int       // ticks in a row in which a launch was due and none came
+	turned   bool      // it had a turn since the last tick
+	spare    int       // places that its last launch has beyond what it was for [jobs]
+	sparedAt time.Time
+
+	foreignAt time.Time // when somebody else changed the group
+}
+
+// spareAt is the places that a launch of this very moment has left over: an
+// instance has as many as it has. The pools whose turn it is in the same look can't
+// know of them.
+func (p *poolWatch) spareAt(now time.Time) int {
+	if !p.sparedAt.Equal(now) {
+		return 0
+	}
+	return p.spare
+}
