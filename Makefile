@@ -1,0 +1,71 @@
+# Spillway. `make help` lists the targets.
+SHELL := /bin/bash
+GO    ?= go
+TOOL  := $(GO) tool -modfile=go.tools.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+PLUGINS := local fake ec2asg gcemig
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: build-demo ## all binaries into bin/, plugins into bin/plugins/
+	@for p in $(PLUGINS); do \
+		$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/spillway-provider-$$p ./cmd/plugins/$$p || exit 1; \
+	done
+
+.PHONY: build-demo
+build-demo:
+	@mkdir -p bin/plugins
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/controlplane ./cmd/spillwayctl
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spillway-agent ./cmd/agent
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/spillway-provider-local ./cmd/plugins/local
+
+.PHONY: demo
+demo: build-demo ## the main job on this machine: real jobs, real processes, no services
+	@bin/controlplane demo
+
+.PHONY: test
+test: deps lint drift ## everything that CI runs
+	$(GO) test -race -timeout 10m ./...
+
+.PHONY: deps
+deps: ## install what the tests need (Debian packages, as root), or say what to install
+	@./.ci/deps
+
+.PHONY: lint
+lint: ## vet, gofumpt and golangci-lint
+	$(GO) vet ./...
+	@out=$$($(TOOL) gofumpt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$')); \
+		[ -z "$$out" ] || { echo "not gofumpt'ed:"; echo "$$out"; exit 1; }
+	$(TOOL) golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## rewrite the code with gofumpt
+	$(TOOL) gofumpt -w $$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$')
+
+.PHONY: generate
+generate: ## write the generated code
+	./proto/generate.sh
+
+.PHONY: drift
+drift: ## fail if the generated code is not what the sources give
+	@tmp=$$(mktemp -d) && ./proto/generate.sh $$tmp && \
+		(cd $$tmp && find . -name '*.go' | while read -r f; do diff -u "$(CURDIR)/proto/$$f" "$$f" || exit 1; done) && \
+		rm -rf $$tmp || { echo "generated code differs: run make generate"; exit 1; }
+
+.PHONY: sim
+sim: build-demo ## play every scenario, with the invariants on
+	@for f in testdata/scenarios/*.yaml; do echo "== $$f"; bin/controlplane simulate $$f || exit 1; done
+
+.PHONY: bench
+bench: build ## ratios against peers and limits, in one run
+	$(GO) run ./internal/bench
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

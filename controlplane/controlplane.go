@@ -1,0 +1,271 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/config"
+	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
+	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	"github.com/spillway-ci/spillway/providers"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/router/session"
+	"github.com/spillway-ci/spillway/scaler"
+	"github.com/spillway-ci/spillway/server"
+	"github.com/spillway-ci/spillway/store"
+)
+
+// Settings of the listeners, as errors and Addr name them.
+const (
+	Runners = "listen.runners"
+	API     = "listen.api"
+	Metrics = "listen.metrics"
+)
+
+// Times of an orderly end.
+const (
+	stopGrace  = 3 * time.Second // for calls under way
+	closeGrace = 8 * time.Second // for the plugins, which may have processes to end
+)
+
+// Options are what a configuration does not say.
+type Options struct {
+	Log     *slog.Logger
+	Version string
+	// ProviderConfig may change what a provider is configured with, once the
+	// runners' address is known; nil leaves it as configured.
+	ProviderConfig func(provider string, configured []byte, runners string) ([]byte, error)
+	// Scaler and Session are told what happens, besides log and metrics.
+	Scaler  scaler.Events
+	Session session.Events
+}
+
+// ControlPlane is one replica.
+type ControlPlane struct {
+	cfg     *config.Config
+	opt     Options
+	log     *slog.Logger
+	pools   []spillway.Pool
+	store   *store.Store
+	metrics *server.Metrics
+	host    *providers.Host
+	plugins map[string]*providers.Plugin
+
+	dispatcher *session.Dispatcher
+	bound      *server.Bound
+	events     scaler.Events
+	leases     *scaler.Leases
+	loop       *scaler.Loop
+}
+
+// New makes everything ready and listens, but serves nothing before Run. After an
+// error nothing is left.
+func New(ctx context.Context, cfg *config.Config, opt Options) (*ControlPlane, error) {
+	c := &ControlPlane{cfg: cfg, opt: opt, log: opt.Log, pools: cfg.SpillwayPools(), plugins: map[string]*providers.Plugin{}}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.metrics = server.NewMetrics(opt.Version)
+	for i := range c.pools {
+		c.metrics.AddPool(c.pools[i])
+	}
+	for name := range cfg.Providers {
+		c.metrics.AddProvider(name)
+	}
+	c.events = c.scalerEvents()
+	for _, step := range []func(context.Context) error{c.openStore, c.makeRouter, c.listen, c.openPlugins, c.makeScaler} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	return c, nil
+}
+
+// Addr is where the listener of that setting really listens.
+func (c *ControlPlane) Addr(setting string) string { return c.bound.Addr(setting).String() }
+
+// Run serves until ctx ends or something fails that it can't go on without. Then
+// it stops deciding, closes the plugins, ends the streams and closes the store.
+func (c *ControlPlane) Run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+
+	var serve errgroup.Group
+	serve.Go(func() error { return c.orFail(fail, c.bound.Serve(serving, stopGrace)) })
+	serve.Go(func() error {
+		err := c.dispatcher.Run(serving)
+		if serving.Err() != nil {
+			err = nil
+		}
+		return c.orFail(fail, err)
+	})
+	var decide sync.WaitGroup
+	c.leases.Renew(ctx, time.Now())
+	decide.Go(func() { c.leases.Run(ctx) })
+	decide.Go(func() { c.loop.Run(ctx) })
+	decide.Go(func() { c.followPokes(ctx) })
+	c.watchInterruptions(ctx, &decide)
+
+	<-ctx.Done()
+	decide.Wait()
+	err := c.closePlugins()
+	stopServing()
+	err = errors.Join(err, serve.Wait(), c.store.Close())
+	c.store, c.host = nil, nil
+	return err
+}
+
+// orFail ends the run when a part of it has failed.
+func (c *ControlPlane) orFail(fail context.CancelCauseFunc, err error) error {
+	if err != nil {
+		fail(err)
+	}
+	return err
+}
+
+// close takes down what New had made before it failed.
+func (c *ControlPlane) close() error {
+	err := c.closePlugins()
+	if c.bound != nil {
+		err = errors.Join(err, c.bound.Close())
+	}
+	if c.store != nil {
+		err = errors.Join(err, c.store.Close())
+	}
+	return err
+}
+
+func (c *ControlPlane) openStore(ctx context.Context) error {
+	r := c.cfg.Store.Redis
+	var err error
+	if r == nil {
+		c.store, err = store.OpenEmbedded()
+		return err
+	}
+	opt := store.Options{Addrs: r.Addrs, Username: r.Username, Database: r.Database, Cluster: r.Cluster}
+	if r.Sentinel != nil {
+		opt.MasterName = r.Sentinel.MasterName
+	}
+	if src := r.Password(); !src.IsZero() {
+		secret, err := src.Read()
+		if err != nil {
+			return fmt.Errorf("store.redis: password: %w", err)
+		}
+		opt.Password = secret.Reveal()
+	}
+	if r.TLS != nil {
+		if opt.TLS, err = server.ClientTLS(r.TLS.TLS, r.TLS.ServerName); err != nil {
+			return fmt.Errorf("store.redis.tls: %w", err)
+		}
+	}
+	c.store, err = store.Open(ctx, opt)
+	return err
+}
+
+func (c *ControlPlane) makeRouter(context.Context) (err error) {
+	t := c.cfg.Timeouts
+	c.dispatcher, err = session.NewDispatcher(c.store, session.Options{
+		Replica: c.cfg.ReplicaName(), Pools: c.pools,
+		Timeouts:       router.Timeouts{Pending: t.Pending, Unmatched: t.Unmatched, Assigned: t.Assign},
+		HeartbeatEvery: t.HeartbeatEvery, SilentAfter: t.Silent, Grace: min(t.Silent, session.DefaultGrace),
+		Events: c.sessionEvents(),
+	})
+	return err
+}
+
+// listen takes the addresses before anything is started that has to know them.
+func (c *ControlPlane) listen(ctx context.Context) error {
+	auth, err := c.tokens()
+	if err != nil {
+		return err
+	}
+	runnersTLS, err := server.ServerTLS(c.cfg.Listen.TLS, true)
+	if err != nil {
+		return err
+	}
+	apiTLS, err := server.ServerTLS(c.cfg.Listen.TLS, false)
+	if err != nil {
+		return err
+	}
+	runners := server.NewGRPCServer(server.GRPCOptions{TLS: runnersTLS, Panicked: c.panicked, Also: session.ServerOptions()},
+		func(r grpc.ServiceRegistrar) {
+			runnerv1.RegisterRunnerServiceServer(r, session.NewRunners(c.dispatcher, auth))
+		})
+	api := server.NewGRPCServer(server.GRPCOptions{TLS: apiTLS, Panicked: c.panicked},
+		func(r grpc.ServiceRegistrar) {
+			jobsv1.RegisterJobServiceServer(r, session.NewJobs(c.dispatcher, c.store, c.store, c.poke))
+			adminv1.RegisterAdminServiceServer(r, server.NewAdmin(c.sources()))
+		})
+	pages := server.NewHTTPHandler(c.metrics, []server.Check{{Name: "store", Run: c.pingStore}, {Name: "plugins", Run: c.pluginsReady}})
+	l := c.cfg.Listen
+	pagesTLS, err := server.ServerTLS(l.TLS, true)
+	if err != nil {
+		return err
+	}
+	c.bound, err = server.Listen(ctx,
+		server.GRPC(Runners, l.Runners, runners), server.GRPC(API, l.API, api), server.HTTP(Metrics, l.Metrics, pages, pagesTLS))
+	return err
+}
+
+// tokens reads the runner tokens of the pools.
+func (c *ControlPlane) tokens() (*session.Tokens, error) {
+	pools := map[string]spillway.Pool{}
+	var errs []error
+	for i := range c.cfg.Pools {
+		src := c.cfg.Pools[i].RunnerToken
+		if src.IsZero() {
+			continue // no runner can register with this pool
+		}
+		secret, err := src.Read()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pools[%d].runner_token: %w", i, err))
+			continue
+		}
+		pools[secret.Reveal()] = c.pools[i]
+	}
+	return session.NewTokens(pools), errors.Join(errs...)
+}
+
+func (c *ControlPlane) poke() {
+	if c.loop != nil {
+		c.loop.Poke()
+	}
+}
+
+// followPokes wakes the scaler when any replica's queue has grown.
+func (c *ControlPlane) followPokes(ctx context.Context) {
+	pokes, err := c.store.Pokes(ctx)
+	if err != nil {
+		c.log.Warn("not listening for pokes: the scaler looks at each tick only", "error", err)
+		return
+	}
+	for range pokes {
+		c.loop.Poke()
+	}
+}
+
+func (c *ControlPlane) pingStore(ctx context.Context) error { return c.store.Ping(ctx) }
+
+func (c *ControlPlane) pluginsReady(context.Context) error {
+	for _, s := range c.host.States() {
+		if s.Phase != providers.Ready {
+			return errors.New(s.String())
+		}
+	}
+	return nil
+}
+
+func (c *ControlPlane) panicked(method string, value any, stack []byte) {
+	c.log.Error("a call panicked", "method", method, "value", fmt.Sprint(value), "stack", string(stack))
+}

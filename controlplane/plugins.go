@@ -1,0 +1,134 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/providers"
+	"github.com/spillway-ci/spillway/scaler"
+	"github.com/spillway-ci/spillway/scaler/roster"
+)
+
+// openPlugins starts every provider's plugin, side by side. One that doesn't come
+// up at the start is an error: nothing runs yet, and somebody is looking. Later a
+// crash is survived.
+func (c *ControlPlane) openPlugins(ctx context.Context) (err error) {
+	c.host, err = providers.NewHost(providers.Options{Logger: c.log, Redact: config.Redact, Observer: c.hostObserver()})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	for name, p := range c.cfg.Providers {
+		g.Go(func() error {
+			spec, err := c.spec(name, p)
+			if err != nil {
+				return err
+			}
+			plugin, err := c.host.Open(ctx, spec)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			c.plugins[name] = plugin
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (c *ControlPlane) spec(name string, p config.Provider) (providers.Spec, error) {
+	path := p.Plugin
+	if !strings.ContainsRune(path, filepath.Separator) {
+		path = filepath.Join(c.cfg.PluginDir, path)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return providers.Spec{}, fmt.Errorf("providers.%s.plugin: %w", name, err)
+	}
+	settings := []byte(p.Config)
+	if c.opt.ProviderConfig != nil {
+		if settings, err = c.opt.ProviderConfig(name, settings, c.Addr(Runners)); err != nil {
+			return providers.Spec{}, fmt.Errorf("providers.%s.config: %w", name, err)
+		}
+	}
+	return providers.Spec{Name: name, Path: path, SHA256: p.SHA256, Config: settings, Env: p.Env}, nil
+}
+
+// closePlugins leaves no plugin process behind.
+func (c *ControlPlane) closePlugins() error {
+	if c.host == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	return c.host.Close(ctx)
+}
+
+// makeScaler makes one loop for each pool.
+func (c *ControlPlane) makeScaler(context.Context) error {
+	names := make([]string, len(c.pools))
+	for i := range c.pools {
+		names[i] = c.pools[i].Name
+	}
+	c.leases = scaler.NewLeases(c.store, c.cfg.ReplicaName(), names, &c.events)
+	policies, lives := c.cfg.Policies(), c.cfg.Lifecycles()
+	loops := make([]*scaler.Pool, 0, len(c.pools))
+	for i := range c.pools {
+		p := c.pools[i]
+		plugin, ok := c.plugins[p.Provider]
+		if !ok {
+			return fmt.Errorf("pool %s: no provider %q", p.Name, p.Provider)
+		}
+		cfg := scaler.PoolConfig{
+			Pool: p, Policy: policies[p.Name], Rules: rulesOf(lives[p.Name], policies[p.Name].Max, p.CapacityPerInstance, c.cfg.Timeouts), Refresh: c.cfg.Tick,
+		}
+		loops = append(loops, scaler.NewPool(cfg, plugin.Group(p.Name, p.Group), c.store, c.store, c.leases, &c.events))
+	}
+	fleet := scaler.NewFleet(queueOf(c.store), c.store, c.cfg.Tick, c.cfg.Timeouts.Silent, &c.events)
+	c.loop = scaler.NewLoop(fleet, loops, c.cfg.Tick, c.cfg.Debounce)
+	return nil
+}
+
+// rulesOf turns a pool's times into those of its roster. An acknowledgement or a
+// removal that takes longer than a machine may be silent is not coming.
+func rulesOf(l config.Lifecycle, max, capacity int, t config.Timeouts) roster.Rules {
+	return roster.Rules{
+		Capacity: capacity, Max: max, MaxUses: l.MaxUses, IdleTime: l.IdleTime, RegisterTimeout: l.RegisterTimeout,
+		SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout, SecondLook: l.SecondLook,
+		AckTimeout: 2 * t.HeartbeatEvery, RemoveRetry: roster.DefaultRemoveRetry,
+	}
+}
+
+// watchInterruptions hands the providers' notices to the pools they concern.
+func (c *ControlPlane) watchInterruptions(ctx context.Context, wg *sync.WaitGroup) {
+	for name, plugin := range c.plugins {
+		pools := map[string]string{}
+		var groups []string
+		for i := range c.pools {
+			if c.pools[i].Provider == name {
+				pools[c.pools[i].Group] = c.pools[i].Name
+				groups = append(groups, c.pools[i].Group)
+			}
+		}
+		wg.Go(func() {
+			err := plugin.Watch(ctx, groups, func(n pluginsdk.Interruption) {
+				if pool, ok := pools[n.Group]; ok {
+					c.loop.Interrupted(pool, n)
+				}
+			})
+			if err != nil && !errors.Is(err, pluginsdk.ErrUnsupported) && ctx.Err() == nil {
+				c.log.Warn("not told of interruptions any more", "provider", name, "error", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler"
+	"github.com/spillway-ci/spillway/server"
+	"github.com/spillway-ci/spillway/store"
+)
+
+func queueOf(s *store.Store) collect.Queue { return collect.Queue{Counter: s} }
+
+// sources answers what people ask.
+func (c *ControlPlane) sources() server.Sources {
+	a := answers{c}
+	return server.Sources{Pools: a, Demand: a, Runners: a, Plugins: a, Ledger: a, WhyNot: a}
+}
+
+type answers struct{ c *ControlPlane }
+
+// Pools lists the pools in the order of the configuration.
+func (a answers) Pools(context.Context) ([]server.PoolStatus, error) { return a.c.Pools(), nil }
+
+// Pools lists the pools in the order of the configuration.
+func (c *ControlPlane) Pools() []server.PoolStatus {
+	out := make([]server.PoolStatus, 0, len(c.pools))
+	for i, p := range c.loop.Pools() {
+		out = append(out, poolStatus(c.pools[i], p.Status()))
+	}
+	return out
+}
+
+func poolStatus(p spillway.Pool, s scaler.Status) server.PoolStatus {
+	return server.PoolStatus{
+		Pool: p, Min: s.Min, Max: s.Max, Pending: s.Pending, Running: s.Running, Desired: s.Desired,
+		InService: s.InService, Idle: s.Idle, Booting: s.Booting, Draining: s.Draining, Lost: s.Lost,
+		Reason: s.Decision.Reason, Hold: s.Hold, Finding: s.Finding, DecidedAt: s.DecidedAt, LastSuccess: s.LastSuccess,
+	}
+}
+
+// Demand is what the last attribution was made from.
+func (a answers) Demand(context.Context) (server.DemandView, error) {
+	pic := a.c.loop.Picture()
+	if pic == nil {
+		return server.DemandView{At: time.Now()}, nil
+	}
+	return demandView(pic), nil
+}
+
+func demandView(pic *scaler.Picture) server.DemandView {
+	v := server.DemandView{At: pic.At, Signals: pic.Signals, Classes: make([]server.ClassDemand, len(pic.Classes))}
+	for i, c := range pic.Classes {
+		v.Classes[i] = server.ClassDemand{
+			Class: c.ID, Requirement: c.Requirement, Pending: c.Pending, Oldest: c.Oldest, Attributed: map[string]int{},
+		}
+	}
+	for _, f := range pic.Attribution.Flows {
+		v.Classes[f.Class].Attributed[f.Pool] += f.Jobs
+	}
+	for _, u := range pic.Attribution.Unmatched {
+		v.Classes[u.Class].Unmatched += u.Jobs
+		v.Classes[u.Class].Reason = u.Predicate + ": " + u.Detail
+	}
+	for _, o := range pic.Attribution.Overflow {
+		v.Classes[o.Class].Overflow += o.Jobs
+	}
+	return v
+}
+
+// Runners lists every machine that is registered with any replica.
+func (a answers) Runners(ctx context.Context) ([]router.Machine, error) {
+	return a.c.store.Machines(ctx)
+}
+
+// Plugins lists the plugin processes of this replica.
+func (a answers) Plugins(context.Context) ([]server.PluginStatus, error) {
+	var out []server.PluginStatus
+	for _, s := range a.c.host.States() {
+		p := server.PluginStatus{
+			Provider: s.Name, Name: s.Plugin, Version: s.Version, Path: s.Path, SHA256: s.SHA256, State: string(s.Phase),
+			PID: s.PID, Restarts: s.Restarts, LastError: s.LastError, StartedAt: s.Since,
+		}
+		for _, capability := range s.Capabilities {
+			p.Capabilities = append(p.Capabilities, string(capability))
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// Ledger reads the newest decisions of a pool.
+func (a answers) Ledger(ctx context.Context, pool string, limit int) ([]server.LedgerEntry, error) {
+	raw, err := a.c.store.Ledger(ctx, pool, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]server.LedgerEntry, 0, len(raw))
+	for _, data := range raw {
+		var e scaler.LedgerEntry
+		if err := json.Unmarshal(data, &e); err != nil {
+			return nil, fmt.Errorf("decoding a decision of pool %s: %w", pool, err)
+		}
+		out = append(out, server.LedgerEntry{
+			At: e.At, Pool: e.Pool, From: e.From, To: e.To, Direction: e.Direction, Reason: e.Reason,
+			Trace: e.Trace, Action: e.Action, Result: e.Result, Epoch: e.Epoch,
+		})
+	}
+	return out, nil
+}
+
+// WhyNot says what keeps a job from running.
+func (a answers) WhyNot(ctx context.Context, id spillway.JobID) (server.JobExplanation, error) {
+	record, err := a.c.store.Get(ctx, id)
+	if err != nil {
+		return server.JobExplanation{}, err
+	}
+	return server.ExplainJob(record, a.c.Pools()), nil
+}
