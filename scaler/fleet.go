@@ -2,6 +2,7 @@ package scaler
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -44,6 +45,30 @@ type Picture struct {
 	Machines      map[string][]router.Machine // by pool
 
 	offers map[string]offer // what attribution counted on, by pool
+}
+
+// Concerns reports whether the picture gives the pool something new to decide on,
+// compared with the one before; nil before the first. What doesn't concern it waits
+// for the pool's own tick.
+func (p *Picture) Concerns(before *Picture, pool string) bool {
+	return before == nil || before.Attribution.Pools[pool] != p.Attribution.Pools[pool] || before.Demand != p.Demand ||
+		!maps.Equal(before.marks(pool), p.marks(pool))
+}
+
+// mark is what of a machine can change a decision.
+type mark struct {
+	inUse           int
+	draining, acked bool
+}
+
+func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
+	machines := p.Machines[pool]
+	out := make(map[spillway.MachineID]mark, len(machines))
+	for i := range machines {
+		m := &machines[i]
+		out[m.ID] = mark{inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero()}
+	}
+	return out
 }
 
 // Observe looks once. What can't be read is marked unknown in the picture.

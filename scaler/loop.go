@@ -2,7 +2,6 @@ package scaler
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +90,7 @@ func (l *Loop) watch(ctx context.Context) {
 		pic := l.fleet.Observe(ctx, time.Now(), l.pools)
 		l.picture.Store(pic)
 		for _, d := range l.drivers {
-			if concerns(before, pic, d.pool.Name()) {
+			if pic.Concerns(before, d.pool.Name()) {
 				trigger(d.poke)
 			}
 		}
@@ -105,29 +104,6 @@ func (l *Loop) watch(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// concerns: the new picture gives the pool another share. What doesn't concern it
-// waits for the pool's own tick.
-func concerns(before, now *Picture, pool string) bool {
-	return before == nil || before.Attribution.Pools[pool] != now.Attribution.Pools[pool] || before.Demand != now.Demand ||
-		!maps.Equal(machineMarks(before, pool), machineMarks(now, pool))
-}
-
-// mark is what of a machine can change a decision.
-type mark struct {
-	inUse           int
-	draining, acked bool
-}
-
-func machineMarks(pic *Picture, pool string) map[string]mark {
-	machines := pic.Machines[pool]
-	out := make(map[string]mark, len(machines))
-	for i := range machines {
-		m := &machines[i]
-		out[string(m.ID)] = mark{inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero()}
-	}
-	return out
 }
 
 // drive owns one pool.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
-	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/roster"
 )
@@ -157,7 +156,7 @@ func (r *replica) poke() {
 			return
 		}
 		before := r.last
-		r.look(func(pool string) bool { return concerns(before, r.last, pool) })
+		r.look(func(pool string) bool { return r.last.Concerns(before, pool) })
 	})
 }
 
@@ -181,32 +180,4 @@ func (r *replica) look(wants func(pool string) bool) {
 			}
 		}
 	}
-}
-
-// concerns: the new picture gives the pool another share, as scaler's loop sees it.
-func concerns(before, now *scaler.Picture, pool string) bool {
-	if before == nil || before.Attribution.Pools[pool] != now.Attribution.Pools[pool] || before.Demand != now.Demand {
-		return true
-	}
-	was, is := before.Machines[pool], now.Machines[pool]
-	if len(was) != len(is) {
-		return true
-	}
-	for i := range is { // both are by id
-		if mark(&was[i]) != mark(&is[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// machineMark is what of a machine can change a decision.
-type machineMark struct {
-	id              spillway.MachineID
-	inUse           int
-	draining, acked bool
-}
-
-func mark(m *router.Machine) machineMark {
-	return machineMark{id: m.ID, inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero()}
 }

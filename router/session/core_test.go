@@ -196,10 +196,19 @@ func TestJobsSurviveTheWire(t *testing.T) {
 func TestEventsPrintThemselvesAndNobodyNeedsToListen(t *testing.T) {
 	tell[JobLost](nil, JobLost{})
 	for _, e := range []fmt.Stringer{
-		MachineConnected{Machine: "m"}, MachineDisconnected{Machine: "m"}, StreamRefused{Machine: "m"},
-		JobAssigned{Machine: "m"}, JobRefused{Machine: "m"}, JobStarted{Machine: "m"}, JobLost{Machine: "m"},
-		JobFinished{Record: spillway.JobRecord{Machine: "m"}}, JobRejected{Detail: "m"}, JobsPushed{}, Dispatched{},
-		StoreTrouble{Op: "m", Err: errors.New("e")}, Panicked{Value: "m"},
+		MachineConnected{Machine: "m"},
+		MachineDisconnected{Machine: "m"},
+		StreamRefused{Machine: "m"},
+		JobAssigned{Machine: "m"},
+		JobRefused{Machine: "m"},
+		JobStarted{Machine: "m"},
+		JobLost{Machine: "m"},
+		JobFinished{Record: spillway.JobRecord{Machine: "m"}},
+		JobRejected{Detail: "m"},
+		JobsPushed{},
+		Dispatched{},
+		StoreTrouble{Op: "m", Err: errors.New("e")},
+		Panicked{Value: "m"},
 	} {
 		require.NotEmpty(t, e.String())
 		require.NotContains(t, e.String(), "%!")

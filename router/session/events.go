@@ -33,7 +33,7 @@ type Events struct {
 	Panicked            func(Panicked)
 }
 
-// MachineConnected: a machine has registered.
+// MachineConnected tells: a machine has registered.
 type MachineConnected struct {
 	Machine    spillway.MachineID
 	Instance   string // the provider's id of its instance
@@ -49,7 +49,7 @@ func (e MachineConnected) String() string {
 	return fmt.Sprintf("machine %s connected to pool %s: capacity %d, carries %d jobs, %d superseded", e.Machine, e.Pool, e.Capacity, e.Carried, e.Superseded)
 }
 
-// MachineDisconnected: the stream of a machine has ended.
+// MachineDisconnected tells: the stream of a machine has ended.
 type MachineDisconnected struct {
 	Machine spillway.MachineID
 	Pool    string
@@ -62,7 +62,7 @@ func (e MachineDisconnected) String() string {
 	return fmt.Sprintf("machine %s of pool %s disconnected with %d jobs: %v", e.Machine, e.Pool, e.Held, e.Err)
 }
 
-// StreamRefused: a stream was turned away or ended because it broke a rule.
+// StreamRefused tells: a stream was turned away or ended because it broke a rule.
 type StreamRefused struct {
 	Machine spillway.MachineID // empty before Register
 	Err     error              // a gRPC status
@@ -73,7 +73,7 @@ func (e StreamRefused) String() string {
 	return fmt.Sprintf("stream of %q refused: %v", e.Machine, e.Err)
 }
 
-// JobAssigned: a job was sent to a machine.
+// JobAssigned tells: a job was sent to a machine.
 type JobAssigned struct {
 	Ref     router.JobRef
 	Machine spillway.MachineID
@@ -86,7 +86,7 @@ func (e JobAssigned) String() string {
 	return fmt.Sprintf("job %s attempt %d assigned to %s of pool %s after %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Wait)
 }
 
-// JobRefused: a machine gave a job back untouched.
+// JobRefused tells: a machine gave a job back untouched.
 type JobRefused struct {
 	Ref     router.JobRef
 	Machine spillway.MachineID
@@ -99,7 +99,7 @@ func (e JobRefused) String() string {
 	return fmt.Sprintf("job %s attempt %d refused by %s of pool %s: %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Code)
 }
 
-// JobStarted: a machine has accepted a job.
+// JobStarted tells: a machine has accepted a job.
 type JobStarted struct {
 	Ref     router.JobRef
 	Machine spillway.MachineID
@@ -111,7 +111,7 @@ func (e JobStarted) String() string {
 	return fmt.Sprintf("job %s attempt %d started on %s of pool %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool)
 }
 
-// JobFinished: a result is stored. Record has what this replica knows of the job:
+// JobFinished tells: a result is stored. Record has what this replica knows of the job:
 // no script, no environment.
 type JobFinished struct {
 	Record   spillway.JobRecord
@@ -124,7 +124,7 @@ func (e JobFinished) String() string {
 	return fmt.Sprintf("job %s attempt %d %s %s on %s of pool %s: waited %s, ran %s", e.Record.Job.ID, e.Record.Attempt, e.Record.State, e.Record.Result.Reason, e.Record.Machine, e.Record.Pool, e.Wait, e.Duration)
 }
 
-// JobLost: a job went back to the queue because its machine is gone.
+// JobLost tells: a job went back to the queue because its machine is gone.
 type JobLost struct {
 	Ref     router.JobRef
 	Machine spillway.MachineID
@@ -137,7 +137,7 @@ func (e JobLost) String() string {
 	return fmt.Sprintf("job %s attempt %d lost on %s of pool %s: %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Detail)
 }
 
-// JobRejected: pending jobs of one class were ended without being run.
+// JobRejected tells: pending jobs of one class were ended without being run.
 type JobRejected struct {
 	Class  spillway.JobClass
 	Jobs   int
@@ -150,7 +150,7 @@ func (e JobRejected) String() string {
 	return fmt.Sprintf("%d jobs of class %s rejected, %s: %s", e.Jobs, e.Class, e.Reason, e.Detail)
 }
 
-// JobsPushed: one batch of pushed jobs has been answered.
+// JobsPushed tells: one batch of pushed jobs has been answered.
 type JobsPushed struct {
 	Accepted, Duplicate, Conflict, Invalid, Full, Unavailable int // jobs
 }
@@ -160,7 +160,7 @@ func (e JobsPushed) String() string {
 	return fmt.Sprintf("pushed jobs: %d accepted, %d duplicate, %d conflict, %d invalid, %d refused by a full queue, %d not stored", e.Accepted, e.Duplicate, e.Conflict, e.Invalid, e.Full, e.Unavailable)
 }
 
-// Dispatched: one claim has come back from the queue.
+// Dispatched tells: one claim has come back from the queue.
 type Dispatched struct {
 	Wanted, Claimed, Assigned, GivenBack int // jobs
 	Took                                 time.Duration
@@ -171,7 +171,7 @@ func (e Dispatched) String() string {
 	return fmt.Sprintf("claimed %d of %d jobs in %s: %d assigned, %d given back", e.Claimed, e.Wanted, e.Took, e.Assigned, e.GivenBack)
 }
 
-// StoreTrouble: a call to the store failed. Nothing is lost by it; the call is
+// StoreTrouble tells: a call to the store failed. Nothing is lost by it; the call is
 // made again.
 type StoreTrouble struct {
 	Op  string
@@ -181,7 +181,7 @@ type StoreTrouble struct {
 // String prints the event for people.
 func (e StoreTrouble) String() string { return fmt.Sprintf("store: %s: %v", e.Op, e.Err) }
 
-// Panicked: a bug. The stream or call that ran into it was ended with Internal;
+// Panicked tells: a bug. The stream or call that ran into it was ended with Internal;
 // everything else goes on.
 type Panicked struct {
 	Value any
@@ -198,7 +198,7 @@ func panicStatus(events Events, value any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-// RecordsWritten: other replicas and the scaler can see what has changed with
+// RecordsWritten tells: other replicas and the scaler can see what has changed with
 // machines of this one.
 type RecordsWritten struct{ Machines int }
 

@@ -204,7 +204,6 @@ func (p *plane) machine(id string, ok func(*router.Machine) bool) {
 // runner is a scripted machine.
 type runner struct {
 	t    testing.TB
-	id   string
 	rpc  runnerv1.RunnerService_ConnectClient
 	conn *grpc.ClientConn
 	end  context.CancelFunc

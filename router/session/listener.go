@@ -65,7 +65,6 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(streamWindowBytes),
 		grpc.StaticConnWindowSize(connectionWindowBytes),
 		grpc.ReadBufferSize(readBufferBytes),
-		grpc.WriteBufferSize(writeBufferBytes),
-		grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(writeBufferBytes), // shared by default: only a connection that writes has one
 	}
 }

@@ -28,6 +28,7 @@ type upkeep struct {
 	reaped   time.Time
 	renewing bool
 	reaping  bool
+	overdue  bool // the last renewal failed: our claims may have expired, and must not be reaped before they are renewed
 	lookOut  bool // lost machines are being looked for in the store
 }
 
@@ -158,7 +159,7 @@ func (d *Dispatcher) keepClaims(now time.Time) time.Duration {
 		u.renewed = now
 		d.renew(d.claimsHeld(now))
 	}
-	if !u.reaping && now.Sub(u.reaped) >= d.opt.ReapEvery {
+	if !u.reaping && !u.renewing && !u.overdue && now.Sub(u.reaped) >= d.opt.ReapEvery {
 		u.reaped, u.reaping = now, true
 		d.beside(func(ctx context.Context) func(time.Time) {
 			reaped, err := d.store.Reap(ctx, maxReaped)
@@ -169,7 +170,7 @@ func (d *Dispatcher) keepClaims(now time.Time) time.Duration {
 	if !u.renewing {
 		rest = min(rest, u.renewed.Add(d.opt.RenewEvery).Sub(now))
 	}
-	if !u.reaping {
+	if !u.reaping && !u.renewing && !u.overdue {
 		rest = min(rest, u.reaped.Add(d.opt.ReapEvery).Sub(now))
 	}
 	return rest
@@ -206,6 +207,7 @@ func (d *Dispatcher) claimsHeld(now time.Time) []router.JobRef {
 // runs.
 func (d *Dispatcher) renew(refs []router.JobRef) {
 	if len(refs) == 0 {
+		d.upkeep.overdue = false // nothing of ours can have expired
 		return
 	}
 	d.upkeep.renewing = true
@@ -223,7 +225,7 @@ func (d *Dispatcher) renew(refs []router.JobRef) {
 }
 
 func (d *Dispatcher) renewedClaims(now time.Time, stale []router.JobRef, err error) {
-	d.upkeep.renewing = false
+	d.upkeep.renewing, d.upkeep.overdue = false, err != nil
 	if err != nil {
 		d.trouble("renew", err)
 		d.upkeep.renewed = now.Add(retryMost - d.opt.RenewEvery) // again in a moment, not in a third of the ttl
