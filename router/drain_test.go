@@ -162,3 +162,19 @@ func (r *race) takeBack() {
 		r.toRouter = append(r.toRouter, func() { r.DrainAck(r.now, r.id, false) })
 	})
 }
+
+// The acknowledgement and the heartbeat behind it may reach the engine at one time;
+// the heartbeat is newer all the same, and proves that the drain is obeyed.
+func TestHeartbeatBehindTheAcknowledgementIsNewer(t *testing.T) {
+	d := newDesk(t, newPool("linux", 0, 1, "docker"))
+	d.connect("m1", "linux", 1)
+	d.Heartbeat(d.now, "m1", 0, false, nil)
+	d.wait(time.Minute)
+	require.True(t, d.Order(d.now, "m1", true))
+	require.True(t, d.DrainAck(d.now, "m1", true))
+	m := d.machine("m1")
+	require.False(t, m.HeartbeatAt.After(m.DrainAckedAt))
+	require.True(t, d.Heartbeat(d.now, "m1", 0, true, nil))
+	m = d.machine("m1")
+	require.True(t, m.HeartbeatAt.After(m.DrainAckedAt))
+}

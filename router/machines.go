@@ -128,6 +128,10 @@ func (e *Engine) Heartbeat(now time.Time, id spillway.MachineID, busy int, drain
 		return false
 	}
 	m.HeartbeatAt = e.now
+	if !m.HeartbeatAt.After(m.DrainAckedAt) {
+		// It came behind the acknowledgement, and the shell took both in at one time.
+		m.HeartbeatAt = m.DrainAckedAt.Add(time.Millisecond)
+	}
 	m.Busy = max(0, busy)
 	m.full = false
 	for _, h := range m.holds {

@@ -208,12 +208,14 @@ func (r *runner) stop(id spillway.JobID) {
 	r.world.after(0, r.beat)
 }
 
-// drain is an order over the stream; the machine acknowledges it at once.
+// drain is an order over the stream; the machine acknowledges it at once, and a
+// heartbeat comes right behind that, as the agent does it.
 func (r *runner) drain(on bool) (acknowledged bool) {
 	if r.dead {
 		return false
 	}
 	r.draining = on
+	r.world.after(0, r.beat)
 	return true
 }
 
