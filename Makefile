@@ -62,6 +62,14 @@ drift: ## fail if the generated code is not what the sources give
 sim: build-demo ## play every scenario, with the invariants on
 	@for f in testdata/scenarios/*.yaml; do echo "== $$f"; bin/controlplane simulate $$f || exit 1; done
 
+.PHONY: chaos
+chaos: ## 2,000 random fault stories on the virtual clock; a failing seed is printed (SEED=n for the first)
+	$(GO) test ./internal/sim -run TestRandomStories -timeout 30m -seeds 2000 -first-seed $(or $(SEED),1)
+
+.PHONY: e2e
+e2e: ## real control planes, plugins, agents and Redis
+	$(GO) test -count=1 -v ./cmd/controlplane
+
 .PHONY: bench
 bench: build ## ratios against peers and limits, in one run
 	$(GO) run ./internal/bench
