@@ -5,6 +5,12 @@
 // exactly these two") into calls of one cloud. It decides nothing: how many,
 // which one and when to try again are the control plane's.
 //
+// Nobody has to use more than that, but what providers have in common is here too:
+// [DecodeConfig] reads the configuration strictly, [Configured] holds what was made
+// of it, [GroupNames] and [CheckGroups] keep the limits, [Once] repeats the answer of
+// a write that is repeated, [KindOfHTTP] and [RetryAfter] classify failures of HTTP
+// APIs, and [ReadOnly] is the half of a provider that doesn't write.
+//
 // It imports only the generated contract, go-plugin, grpc and the standard
 // library, so that a plugin is as small as its cloud's SDK allows.
 package pluginsdk

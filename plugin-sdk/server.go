@@ -45,7 +45,7 @@ func (s *server) Configure(ctx context.Context, r *providerv1.ConfigureRequest) 
 }
 
 func (s *server) Status(ctx context.Context, r *providerv1.StatusRequest) (*providerv1.StatusResponse, error) {
-	if err := atMostGroups(r.GetGroups()); err != nil {
+	if err := CheckGroups(r.GetGroups()); err != nil {
 		return nil, toStatus(ctx, err)
 	}
 	all, err := s.provider.Status(ctx, r.GetGroups())
@@ -74,7 +74,7 @@ func (s *server) SetDesired(ctx context.Context, r *providerv1.SetDesiredRequest
 }
 
 func (s *server) Remove(ctx context.Context, r *providerv1.RemoveRequest) (*providerv1.RemoveResponse, error) {
-	if err := atMostInstances(r.GetInstanceIds()); err != nil {
+	if err := CheckInstances(r.GetInstanceIds()); err != nil {
 		return nil, toStatus(ctx, err)
 	}
 	results, err := s.provider.Remove(ctx, r.GetGroup(), r.GetInstanceIds(), r.GetToken())
@@ -93,7 +93,7 @@ func (s *server) Withdraw(ctx context.Context, r *providerv1.WithdrawRequest) (*
 }
 
 func (s *server) Protect(ctx context.Context, r *providerv1.ProtectRequest) (*providerv1.ProtectResponse, error) {
-	if err := atMostInstances(r.GetInstanceIds()); err != nil {
+	if err := CheckInstances(r.GetInstanceIds()); err != nil {
 		return nil, toStatus(ctx, err)
 	}
 	if err := s.provider.Protect(ctx, r.GetGroup(), r.GetInstanceIds(), r.GetProtected()); err != nil {
@@ -107,7 +107,7 @@ func (s *server) Protect(ctx context.Context, r *providerv1.ProtectRequest) (*pr
 func (s *server) Watch(r *providerv1.WatchRequest, stream grpc.ServerStreamingServer[providerv1.WatchResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	if err := atMostGroups(r.GetGroups()); err != nil {
+	if err := CheckGroups(r.GetGroups()); err != nil {
 		return toStatus(ctx, err)
 	}
 	var sending sync.Mutex
@@ -126,21 +126,6 @@ func (s *server) Close(ctx context.Context, _ *providerv1.CloseRequest) (*provid
 		return nil, toStatus(ctx, err)
 	}
 	return &providerv1.CloseResponse{}, nil
-}
-
-// atMostGroups and atMostInstances are the limits of one call.
-func atMostGroups(groups []string) error {
-	if len(groups) > MaxGroupsPerCall {
-		return Errorf(KindInvalid, "%d groups in one call, the limit is %d", len(groups), MaxGroupsPerCall)
-	}
-	return nil
-}
-
-func atMostInstances(ids []string) error {
-	if len(ids) > MaxInstancesPerCall {
-		return Errorf(KindInvalid, "%d instances in one call, the limit is %d", len(ids), MaxInstancesPerCall)
-	}
-	return nil
 }
 
 func each[A, B any](in []A, f func(A) B) []B {

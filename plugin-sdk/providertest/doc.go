@@ -9,7 +9,8 @@
 //	}
 //
 // [RunBinary] does the same with a built plugin, over the wire; [Check] is the
-// engine below both and needs no testing.T.
+// engine below both and needs no testing.T. [RunConfigs] holds Configure and the
+// schema to each other; it launches nothing.
 //
 // It launches and ends real instances in the group that it is given, at most
 // Subject.MaxInstances at a time, and refuses a group that isn't empty. It can't

@@ -9,22 +9,31 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// checkSchema compiles the schema and holds config against it.
-func checkSchema(text string, config []byte) error {
+// compile reads a Description's ConfigSchema.
+func compile(text string) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("the schema is not JSON: %w", err)
+		return nil, fmt.Errorf("the schema is not JSON: %w", err)
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
 	const url = "plugin:///config.schema.json"
 	if err := c.AddResource(url, doc); err != nil {
-		return err
+		return nil, err
 	}
 	schema, err := c.Compile(url)
 	if err != nil {
-		return fmt.Errorf("the schema is not valid: %w", err)
+		return nil, fmt.Errorf("the schema is not valid: %w", err)
+	}
+	return schema, nil
+}
+
+// checkSchema compiles the schema and holds config against it.
+func checkSchema(text string, config []byte) error {
+	schema, err := compile(text)
+	if err != nil {
+		return err
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(config))
 	if err != nil {

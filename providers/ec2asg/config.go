@@ -1,21 +1,14 @@
 package ec2asg
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// Limits of the configuration.
-const (
-	MaxGroups         = 1_000 // as many as one Status may ask for
-	MaxGroupNameBytes = 255   // AWS's own limit
-)
+// MaxGroupNameBytes bounds the name of a group: AWS's own limit.
+const MaxGroupNameBytes = 255
 
 // ConfigSchema is the JSON Schema of the object that Configure takes.
 const ConfigSchema = `{
@@ -37,66 +30,24 @@ const ConfigSchema = `{
 }`
 
 type config struct {
-	region   string
-	endpoint string
-	groups   map[string]bool
+	Region   string               `json:"region" config:"required"`
+	Endpoint string               `json:"endpoint"`
+	Groups   pluginsdk.GroupNames `json:"groups" config:"required"`
 }
 
-// parseConfig reads Configure's object. Its error names every mistake.
-func parseConfig(data []byte) (config, error) {
-	var c config
-	var groups []string
-	errs := decodeObject(data, map[string]any{"region": &c.region, "endpoint": &c.endpoint, "groups": &groups})
-	if c.region == "" {
-		errs = append(errs, errors.New("region: missing"))
+// Check implements pluginsdk.ConfigChecker.
+func (c *config) Check(problems *pluginsdk.Problems) {
+	if c.Endpoint != "" && !isHTTP(c.Endpoint) {
+		problems.Addf("endpoint", "use http://host or https://host")
 	}
-	if c.endpoint != "" {
-		errs = append(errs, checkEndpoint(c.endpoint))
-	}
-	if len(groups) == 0 || len(groups) > MaxGroups {
-		errs = append(errs, fmt.Errorf("groups: %d, use 1 to %d", len(groups), MaxGroups))
-	}
-	c.groups = make(map[string]bool, len(groups))
-	for i, name := range groups {
+	for i, name := range c.Groups {
 		if name == "" || len(name) > MaxGroupNameBytes {
-			errs = append(errs, fmt.Errorf("groups[%d]: use 1 to %d characters", i, MaxGroupNameBytes))
+			problems.Addf(fmt.Sprintf("groups[%d]", i), "use 1 to %d characters", MaxGroupNameBytes)
 		}
-		if c.groups[name] {
-			errs = append(errs, fmt.Errorf("groups[%d]: %q is there twice", i, name))
-		}
-		c.groups[name] = true
 	}
-	if err := errors.Join(errs...); err != nil {
-		return config{}, pluginsdk.Errorf(pluginsdk.KindInvalid, "ec2asg provider: %w", err)
-	}
-	return c, nil
 }
 
-func checkEndpoint(endpoint string) error {
+func isHTTP(endpoint string) bool {
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return errors.New("endpoint: use http://host or https://host")
-	}
-	return nil
-}
-
-// decodeObject reads the fields of a JSON object, and returns every mistake: a
-// value of the wrong type, a field that nobody knows.
-func decodeObject(data []byte, known map[string]any) []error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return []error{fmt.Errorf("not a JSON object: %w", err)}
-	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		into, ok := known[name]
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: there is no such setting", name))
-			continue
-		}
-		if err := json.Unmarshal(fields[name], into); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	}
-	return errs
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

@@ -2,9 +2,6 @@ package ec2asg
 
 import (
 	"errors"
-	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -44,7 +41,7 @@ func classify(err error) error {
 	var response *smithyhttp.ResponseError
 	hasResponse := errors.As(err, &response)
 	if hasResponse {
-		kind = byStatus(response.HTTPStatusCode())
+		kind = pluginsdk.KindOfHTTP(response.HTTPStatusCode())
 	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -55,29 +52,7 @@ func classify(err error) error {
 	}
 	classified := &pluginsdk.Error{Kind: kind, Message: message, Cause: err}
 	if hasResponse && response.Response != nil {
-		classified.RetryAfter = retryAfter(response.Response.Header)
+		classified.RetryAfter = pluginsdk.RetryAfter(response.Response.Header)
 	}
 	return classified
-}
-
-func byStatus(code int) pluginsdk.Kind {
-	switch {
-	case code == http.StatusTooManyRequests:
-		return pluginsdk.KindThrottled
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return pluginsdk.KindAuth
-	case code >= 400 && code < 500:
-		return pluginsdk.KindInvalid
-	default:
-		return pluginsdk.KindTransient
-	}
-}
-
-// retryAfter reads the header in its form with seconds, the only one that AWS uses.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }

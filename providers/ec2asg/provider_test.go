@@ -1,16 +1,15 @@
 package ec2asg_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
 	"github.com/spillway-ci/spillway/providers/ec2asg"
 )
 
@@ -190,39 +189,21 @@ func TestOrderOfCalls(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	text, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(ec2asg.ConfigSchema)))
-	require.NoError(t, err)
-	compiler := jsonschema.NewCompiler()
-	require.NoError(t, compiler.AddResource("config.json", text))
-	schema, err := compiler.Compile("config.json")
-	require.NoError(t, err)
 	credentials(t)
-
-	for config, says := range map[string]string{
-		`{"region": "eu-central-1", "groups": ["a", "b"]}`:                          "",
-		`{"region": "eu-central-1", "groups": ["a"], "endpoint": "https://vpce.x"}`: "",
-		`{"groups": ["a"]}`:                                       "region",
-		`{"region": "r"}`:                                         "groups",
-		`{"region": "r", "groups": []}`:                           "groups",
-		`{"region": "r", "groups": [""]}`:                         "groups[0]",
-		`{"region": "r", "groups": ["a", "a"]}`:                   "twice",
-		`{"region": 1, "groups": ["a"]}`:                          "region",
-		`{"region": "r", "groups": ["a"], "x":1}`:                 "x",
-		`{"region": "r", "groups": ["a"], "endpoint": "ftp://x"}`: "endpoint",
-	} {
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(config)))
-		require.NoError(t, err)
-		require.Equal(t, says == "", schema.Validate(value) == nil, "what the schema says of %s", config)
-		err = ec2asg.New().Configure(t.Context(), []byte(config))
-		if says == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorIs(t, err, pluginsdk.ErrInvalid)
-		require.ErrorContains(t, err, says)
+	refused := func(config string, mistakes ...string) providertest.ConfigCase {
+		return providertest.ConfigCase{Config: config, Mistakes: mistakes}
 	}
-	err = ec2asg.New().Configure(t.Context(), []byte(`{"regoin": "r", "groups": [""], "endpoint": "x"}`))
-	for _, mistake := range []string{"regoin", "region: missing", "groups[0]", "endpoint"} {
-		require.ErrorContains(t, err, mistake)
-	}
+	providertest.RunConfigs(t, func() pluginsdk.Provider { return ec2asg.New() },
+		providertest.ConfigCase{Config: `{"region": "eu-central-1", "groups": ["a", "b"]}`},
+		providertest.ConfigCase{Config: `{"region": "eu-central-1", "groups": ["a"], "endpoint": "https://vpce.x"}`},
+		refused(`{"groups": ["a"]}`, "region: missing"),
+		refused(`{"region": "r"}`, "groups: missing"),
+		refused(`{"region": "r", "groups": []}`, "groups: must not be empty"),
+		refused(`{"region": "r", "groups": [""]}`, "groups[0]"),
+		refused(`{"region": "r", "groups": ["a", "a"]}`, "groups[1]: the name is there twice"),
+		refused(`{"region": 1, "groups": ["a"]}`, "region"),
+		refused(`{"region": "r", "groups": ["a"], "x":1}`, "x: "),
+		refused(`{"region": "r", "groups": ["a"], "endpoint": "ftp://x"}`, "endpoint"),
+		refused(`{"regoin": "r", "groups": [""], "endpoint": "x"}`, "regoin", "region: missing", "groups[0]", "endpoint"),
+	)
 }

@@ -28,35 +28,37 @@ const DefaultMax = 100
 // Config is one group: its bounds and how it misbehaves. [Defaults] is a cloud
 // without a fault.
 type Config struct {
-	Boot     Boot
-	Min, Max int // the group's own bounds [instances]
-	Initial  int // instances in service at the start; they have registered
+	Boot    Boot `json:"boot"`
+	Min     int  `json:"min"` // the group's own bounds [instances]
+	Max     int  `json:"max"`
+	Initial int  `json:"initial"` // instances in service at the start; they have registered
 	// NeverRegister picks the instances that run and bill but never register.
-	NeverRegister NeverRegister
-	Errors        []ErrorWindow
-	Partial       float64       // share of a request that is fulfilled, 0 to 1
-	LateFill      time.Duration // the rest is fulfilled so much later; 0 = never
-	VisibleAfter  time.Duration // a launched instance is listed so much later
-	Victim        Victim
-	Protected     bool // new instances are protected from the group's own scale-in
+	NeverRegister NeverRegister `json:"never_register"`
+	Errors        []ErrorWindow `json:"errors"`
+	Partial       float64       `json:"partial"`       // share of a request that is fulfilled, 0 to 1
+	LateFill      time.Duration `json:"late_fill"`     // the rest is fulfilled so much later; 0 = never
+	VisibleAfter  time.Duration `json:"visible_after"` // a launched instance is listed so much later
+	Victim        Victim        `json:"victim"`
+	Protected     bool          `json:"protected"` // new instances are protected from the group's own scale-in
 	// AutoReplace: an instance that ends without a decrement of desired is replaced.
 	// Otherwise desired falls with it.
-	AutoReplace  bool
-	PricePerHour float64 // per instance
+	AutoReplace  bool    `json:"auto_replace"`
+	PricePerHour float64 `json:"price"` // per instance
 }
 
 // Boot is how long it takes from launch until the instance runs and registers:
 // always P50 where P95 is not larger, else log-normal with these quantiles.
 type Boot struct {
-	P50, P95 time.Duration
+	P50 time.Duration `json:"p50" config:"required"`
+	P95 time.Duration `json:"p95"`
 }
 
 // NeverRegister picks instances. Those in service at the start have registered
 // already: only IDs can pick them.
 type NeverRegister struct {
-	Every int // each Every-th launch; 0 = none
-	IDs   []string
-	All   bool
+	Every int      `json:"every"` // each Every-th launch; 0 = none
+	IDs   []string `json:"ids"`
+	All   bool     `json:"all"`
 }
 
 // Delivery is how a typed error reaches the caller.
@@ -72,10 +74,11 @@ const (
 // Capacity, quota and invalid errors meet only calls that raise desired; the
 // other kinds meet every write.
 type ErrorWindow struct {
-	From, To time.Duration
-	Kind     pluginsdk.Kind
-	Ratio    float64 // of the calls (ByCall) or the instances (ByActivity)
-	Delivery Delivery
+	From     time.Duration  `json:"from"`
+	To       time.Duration  `json:"to"`
+	Kind     pluginsdk.Kind `json:"kind"`
+	Ratio    float64        `json:"ratio"` // of the calls (ByCall) or the instances (ByActivity)
+	Delivery Delivery       `json:"delivery"`
 }
 
 // Victim is whom the group takes when desired is lowered without a name.
@@ -100,8 +103,9 @@ func Defaults() Config {
 }
 
 // Validate reports everything that is wrong with c, joined; nil for nothing.
-func (c Config) Validate() error {
-	var errs []error
+func (c Config) Validate() error { return errors.Join(c.mistakes()...) }
+
+func (c Config) mistakes() (errs []error) {
 	check := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf(format, args...))
@@ -130,7 +134,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("errors[%d]: %w", i, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func (w ErrorWindow) validate() error {

@@ -2,8 +2,6 @@ package fake
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
@@ -17,6 +15,8 @@ const (
 	opWithdraw   = "withdraw"
 	opProtect    = "protect"
 )
+
+var ops = []string{opStatus, opList, opSetDesired, opRemove, opWithdraw, opProtect}
 
 // The faults of the plugin itself, as opposed to its cloud's.
 const (
@@ -32,27 +32,6 @@ type fault struct {
 	kind  pluginsdk.Kind
 	after int // calls that still pass
 	left  int // calls that it still meets; < 0 = every one
-}
-
-func (f jsonFault) parse() (*fault, error) {
-	ops := []string{opStatus, opList, opSetDesired, opRemove, opWithdraw, opProtect}
-	out := &fault{on: f.On, do: f.Do, kind: f.Kind, after: f.After, left: f.Times}
-	if f.Times == 0 {
-		out.left = -1
-	}
-	switch {
-	case !slices.Contains(ops, f.On):
-		return nil, fmt.Errorf("on %q: use one of %v", f.On, ops)
-	case f.Do != doHang && f.Do != doExit && f.Do != doError:
-		return nil, fmt.Errorf("do %q: use hang, exit or error", f.Do)
-	case f.After < 0 || f.Times < 0:
-		return nil, fmt.Errorf("after and times must not be negative")
-	case f.Do == doError && f.Kind != "" && !knownKind(f.Kind):
-		return nil, fmt.Errorf("kind %q: use capacity, quota, throttled, auth, invalid or transient", f.Kind)
-	case (f.Do == doError) != (f.Kind != ""):
-		return nil, fmt.Errorf("kind goes with do: error, and only with it")
-	}
-	return out, nil
 }
 
 // misbehave does what the faults say about this call. It is called without the

@@ -9,12 +9,8 @@ import (
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-const (
-	// Version of this plugin, semver.
-	Version = "0.1.0"
-	// maxTokens is how many finished writes are remembered for repetition [entries].
-	maxTokens = 1_000
-)
+// Version of this plugin, semver.
+const Version = "0.1.0"
 
 // Provider serves several groups on the wall clock.
 type Provider struct {
@@ -26,7 +22,7 @@ type Provider struct {
 		sync.Mutex
 		clouds map[string]*Cloud // nil until Configure
 		faults []*fault
-		tokens tokens
+		tokens pluginsdk.Tokens
 	}
 }
 
@@ -49,20 +45,23 @@ func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
 
 // Configure implements pluginsdk.Provider. The groups exist from now on.
 func (p *Provider) Configure(_ context.Context, config []byte) error {
-	s, err := parseSettings(config)
-	if err != nil {
+	var s settings
+	if err := pluginsdk.DecodeConfig(config, &s); err != nil {
 		return err
 	}
 	start := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.clouds = make(map[string]*Cloud, len(s.groups))
-	for name, cfg := range s.groups {
+	p.mu.clouds = make(map[string]*Cloud, len(s.Groups))
+	for name, g := range s.Groups {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name)) // a hash never fails
-		p.mu.clouds[name] = NewCloud(cfg, start, s.seed^h.Sum64())
+		p.mu.clouds[name] = NewCloud(g.config(), start, s.Seed^h.Sum64())
 	}
-	p.mu.faults = s.faults
+	p.mu.faults = nil
+	for _, f := range s.Faults {
+		p.mu.faults = append(p.mu.faults, f.fault())
+	}
 	return nil
 }
 
@@ -71,8 +70,8 @@ func (p *Provider) Status(ctx context.Context, groups []string) ([]pluginsdk.Gro
 	if err := p.misbehave(ctx, opStatus); err != nil {
 		return nil, err
 	}
-	if len(groups) > pluginsdk.MaxGroupsPerCall {
-		return nil, tooMany(len(groups), pluginsdk.MaxGroupsPerCall)
+	if err := pluginsdk.CheckGroups(groups); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +114,7 @@ func (p *Provider) SetDesired(ctx context.Context, r pluginsdk.SetDesired) (int,
 	if err != nil {
 		return 0, err
 	}
-	return once(&p.mu.tokens, opSetDesired, r.Token, func() (int, error) {
+	return pluginsdk.Once(&p.mu.tokens, r.Group, r.Token, func() (int, error) {
 		return cloud.SetDesired(time.Now(), r.Target, r.Expected)
 	})
 }
@@ -125,8 +124,8 @@ func (p *Provider) Remove(ctx context.Context, group string, ids []string, token
 	if err := p.misbehave(ctx, opRemove); err != nil {
 		return nil, err
 	}
-	if len(ids) > pluginsdk.MaxInstancesPerCall {
-		return nil, tooMany(len(ids), pluginsdk.MaxInstancesPerCall)
+	if err := pluginsdk.CheckInstances(ids); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +133,7 @@ func (p *Provider) Remove(ctx context.Context, group string, ids []string, token
 	if err != nil {
 		return nil, err
 	}
-	return once(&p.mu.tokens, opRemove, token, func() ([]pluginsdk.RemoveResult, error) {
+	return pluginsdk.Once(&p.mu.tokens, group, token, func() ([]pluginsdk.RemoveResult, error) {
 		return cloud.Remove(time.Now(), ids)
 	})
 }
@@ -150,7 +149,7 @@ func (p *Provider) Withdraw(ctx context.Context, group string, expected int, tok
 	if err != nil {
 		return pluginsdk.WithdrawResult{}, err
 	}
-	return once(&p.mu.tokens, opWithdraw, token, func() (pluginsdk.WithdrawResult, error) {
+	return pluginsdk.Once(&p.mu.tokens, group, token, func() (pluginsdk.WithdrawResult, error) {
 		return cloud.Withdraw(time.Now(), expected)
 	})
 }
@@ -160,8 +159,8 @@ func (p *Provider) Protect(ctx context.Context, group string, ids []string, prot
 	if err := p.misbehave(ctx, opProtect); err != nil {
 		return err
 	}
-	if len(ids) > pluginsdk.MaxInstancesPerCall {
-		return tooMany(len(ids), pluginsdk.MaxInstancesPerCall)
+	if err := pluginsdk.CheckInstances(ids); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,38 +189,4 @@ func (p *Provider) cloud(name string) (*Cloud, error) {
 		return nil, pluginsdk.Errorf(pluginsdk.KindNotFound, "no group %q", name)
 	}
 	return c, nil
-}
-
-func tooMany(n, limit int) error {
-	return pluginsdk.Errorf(pluginsdk.KindInvalid, "%d in one call, at most %d are allowed", n, limit)
-}
-
-// tokens remembers the answers of the newest writes, so that a repeated one is
-// answered and not carried out again.
-type tokens struct {
-	answers map[string]any
-	order   []string
-}
-
-// once runs write unless it has succeeded with this token before. A failure is
-// not remembered: it changed nothing.
-func once[T any](t *tokens, op, token string, write func() (T, error)) (T, error) {
-	key := op + "\x00" + token
-	if answer, ok := t.answers[key].(T); ok && token != "" {
-		return answer, nil
-	}
-	answer, err := write()
-	if err != nil || token == "" {
-		return answer, err
-	}
-	if t.answers == nil {
-		t.answers = make(map[string]any)
-	}
-	if len(t.order) == maxTokens {
-		delete(t.answers, t.order[0])
-		t.order = t.order[1:]
-	}
-	t.answers[key] = answer
-	t.order = append(t.order, key)
-	return answer, nil
 }

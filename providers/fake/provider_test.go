@@ -2,16 +2,14 @@ package fake_test
 
 import (
 	"context"
-	"encoding/json"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
 	"github.com/spillway-ci/spillway/providers/fake"
 )
 
@@ -22,54 +20,45 @@ func configured(t *testing.T, config string) *fake.Provider {
 	return p
 }
 
-func schema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(fake.ConfigSchema))
-	require.NoError(t, err)
-	c := jsonschema.NewCompiler()
-	require.NoError(t, c.AddResource("fake.json", doc))
-	s, err := c.Compile("fake.json")
-	require.NoError(t, err)
-	return s
-}
-
-func TestSchemaAndConfigureAgree(t *testing.T) {
-	s := schema(t)
-	for config, valid := range map[string]bool{
-		`{"groups": {"a": {}}}`: true,
-		`{"seed": 3, "groups": {"a": {"boot": "0s", "min": 1, "max": 2, "initial": 2, "victim": "oldest", "protected": false, "auto_replace": true, "price": 0.1}}}`:               true,
-		`{"groups": {"a": {"boot": {"p50": "1m", "p95": "2m"}, "never_register": {"every": 5}, "partial": 0.5, "late_fill": "2m", "visible_after": "1s"}}}`:                        true,
-		`{"groups": {"a": {"errors": [{"to": "5m", "kind": "capacity"}, {"from": "6m", "to": "7m", "kind": "quota", "ratio": 0.5, "delivery": "activity"}]}}}`:                     true,
-		`{"groups": {"a": {}}, "faults": [{"on": "status", "do": "hang"}, {"on": "remove", "do": "exit", "after": 2, "times": 1}, {"on": "list", "do": "error", "kind": "auth"}]}`: true,
-		`{}`:                                 false,
-		`{"groups": {}}`:                     false,
-		`{"groups": {"a": {"boots": "1m"}}}`: false,
-		`{"groups": {"a": {"boot": 5}}}`:     false,
-		`{"groups": {"a": {"boot": {"p51": "1m"}}}}`:                                           false,
-		`{"groups": {"a": {"victim": "me"}}}`:                                                  false,
-		`{"groups": {"a": {"partial": 1.5}}}`:                                                  false,
-		`{"groups": {"a": {"errors": [{"to": "5m", "kind": "conflict"}]}}}`:                    false,
-		`{"groups": {"a": {}}, "faults": [{"on": "dance", "do": "hang"}]}`:                     false,
-		`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "error"}]}`:                     false,
-		`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "error", "kind": "conflict"}]}`: false,
-	} {
-		var v any
-		require.NoError(t, json.Unmarshal([]byte(config), &v))
-		err := fake.New().Configure(t.Context(), []byte(config))
-		if valid {
-			require.NoError(t, err, config)
-			require.NoError(t, s.Validate(v), config)
-		} else {
-			require.ErrorIs(t, err, pluginsdk.ErrInvalid, config)
-			require.Error(t, s.Validate(v), config)
-		}
+func TestConfigs(t *testing.T) {
+	accepted := func(config string) providertest.ConfigCase { return providertest.ConfigCase{Config: config} }
+	refused := func(config string, mistakes ...string) providertest.ConfigCase {
+		return providertest.ConfigCase{Config: config, Mistakes: mistakes}
 	}
+	providertest.RunConfigs(t, func() pluginsdk.Provider { return fake.New() },
+		accepted(`{"groups": {"a": {}}}`),
+		accepted(`{"seed": 3, "groups": {"a": {"boot": "0s", "min": 1, "max": 2, "initial": 2, "victim": "oldest", "protected": false, "auto_replace": true, "price": 0.1}}}`),
+		accepted(`{"groups": {"a": {"boot": {"p50": "1m", "p95": "2m"}, "never_register": {"every": 5}, "partial": 0.5, "late_fill": "2m", "visible_after": "1s"}}}`),
+		accepted(`{"groups": {"a": {"errors": [{"to": "5m", "kind": "capacity"}, {"from": "6m", "to": "7m", "kind": "quota", "ratio": 0.5, "delivery": "activity"}]}}}`),
+		accepted(`{"groups": {"a": {}}, "faults": [{"on": "status", "do": "hang"}, {"on": "remove", "do": "exit", "after": 2, "times": 1}, {"on": "list", "do": "error", "kind": "auth"}]}`),
+		refused(`{}`, "groups: missing"),
+		refused(`{"groups": {}}`, "groups: must not be empty"),
+		refused(`{"groups": {"a": {"boots": "1m"}}}`, "groups.a.boots", "did you mean boot?"),
+		refused(`{"groups": {"a": {"boot": 5}}}`, "groups.a.boot"),
+		refused(`{"groups": {"a": {"boot": {"p51": "1m"}}}}`, "groups.a.boot.p51", "groups.a.boot.p50: missing"),
+		refused(`{"groups": {"a": {"victim": "me"}}}`, "groups.a: victim"),
+		refused(`{"groups": {"a": {"partial": 1.5}}}`, "groups.a: partial"),
+		refused(`{"groups": {"a": {"errors": [{"to": "5m", "kind": "conflict"}]}}}`, "groups.a: errors[0]: kind"),
+		refused(`{"groups": {"a": {}}, "faults": [{"on": "dance", "do": "hang"}]}`, "faults[0].on"),
+		refused(`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "error"}]}`, "faults[0].kind"),
+		refused(`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "error", "kind": "conflict"}]}`, "faults[0].kind"),
+		refused(`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "hang", "kind": "auth"}]}`, "faults[0].kind"),
+		refused(`{"groups": {"a": {}}, "faults": [{"on": "list", "do": "dance", "times": -1}]}`, "faults[0].do", "faults[0]: after and times"),
+		providertest.ConfigCase{
+			Config:       `{"groups": {"a": {"min": 3, "max": 2}, "b": {"min": 2, "initial": 1}}}`,
+			Mistakes:     []string{"groups.a: max 2", "groups.b: initial 1"},
+			BeyondSchema: true,
+		},
+	)
 }
 
-func TestConfigureNamesEveryMistake(t *testing.T) {
-	err := fake.New().Configure(t.Context(), []byte(`{"groups": {"a": {"min": 3, "max": 2}, "b": {"partial": 7}}}`))
-	require.ErrorContains(t, err, `group "a": max 2`)
-	require.ErrorContains(t, err, `group "b": partial 7`)
+// A group begins at its min where it is not told otherwise.
+func TestInitial(t *testing.T) {
+	p := configured(t, `{"groups": {"a": {"min": 2, "max": 5}, "b": {"min": 2, "max": 5, "initial": 3}}}`)
+	statuses, err := p.Status(t.Context(), []string{"a", "b"})
+	require.NoError(t, err)
+	require.Equal(t, 2, statuses[0].Desired)
+	require.Equal(t, 3, statuses[1].Desired)
 }
 
 func TestProviderOnTheWallClock(t *testing.T) {

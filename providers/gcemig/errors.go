@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"google.golang.org/api/googleapi"
 
@@ -21,7 +19,7 @@ func classify(err error) error {
 	if !errors.As(err, &api) {
 		return pluginsdk.Errorf(pluginsdk.KindTransient, "%w", err)
 	}
-	return &pluginsdk.Error{Kind: kind(api), Message: api.Message, RetryAfter: retryAfter(api.Header), Cause: err}
+	return &pluginsdk.Error{Kind: kind(api), Message: api.Message, RetryAfter: pluginsdk.RetryAfter(api.Header), Cause: err}
 }
 
 func kind(api *googleapi.Error) pluginsdk.Kind {
@@ -29,25 +27,11 @@ func kind(api *googleapi.Error) pluginsdk.Kind {
 		return slices.Contains(throttleReasons, item.Reason)
 	})
 	switch code := api.Code; {
-	case code == http.StatusTooManyRequests, code == http.StatusForbidden && throttled:
+	case code == http.StatusForbidden && throttled:
 		return pluginsdk.KindThrottled
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return pluginsdk.KindAuth
 	case code == http.StatusNotFound:
 		return pluginsdk.KindNotFound
-	case code >= 400 && code < 500:
-		return pluginsdk.KindInvalid
 	default:
-		return pluginsdk.KindTransient
+		return pluginsdk.KindOfHTTP(code)
 	}
-}
-
-// retryAfter reads the header in its form with seconds, the only one that Google
-// uses.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }

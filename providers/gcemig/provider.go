@@ -3,7 +3,6 @@ package gcemig
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
@@ -15,16 +14,14 @@ const Version = "0.1.0"
 
 // Provider reads managed instance groups.
 type Provider struct {
-	mu struct {
-		sync.Mutex
-		session *session // nil until Configure
-	}
+	pluginsdk.ReadOnly
+	configured pluginsdk.Configured[session]
 }
 
 // session is what Configure makes; it never changes.
 type session struct {
-	configured map[string]bool // groups
-	scope      scope
+	groups map[string]bool
+	scope  scope
 }
 
 var _ pluginsdk.Provider = (*Provider)(nil)
@@ -40,29 +37,27 @@ func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
 
 // Configure implements pluginsdk.Provider.
 func (p *Provider) Configure(ctx context.Context, raw []byte) error {
-	c, err := parseConfig(raw)
-	if err != nil {
+	var c config
+	if err := pluginsdk.DecodeConfig(raw, &c); err != nil {
 		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.session != nil {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "configured already")
 	}
 	scope, err := newScope(ctx, c)
 	if err != nil {
 		return err
 	}
-	p.mu.session = &session{configured: c.groups, scope: scope}
+	if err := p.configured.Set(&session{groups: c.Groups.Set(), scope: scope}); err != nil {
+		_ = scope.Close() // it was never used
+		return err
+	}
 	return nil
 }
 
 // Status implements pluginsdk.Provider. All groups come from one list.
 func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.GroupStatus, error) {
-	if len(names) > pluginsdk.MaxGroupsPerCall {
-		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "%d groups in one call, at most %d are allowed", len(names), pluginsdk.MaxGroupsPerCall)
+	if err := pluginsdk.CheckGroups(names); err != nil {
+		return nil, err
 	}
-	s, err := p.session()
+	s, err := p.configured.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +71,7 @@ func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.Grou
 	}
 	found := make(map[string]*computepb.InstanceGroupManager, len(all))
 	for _, group := range all {
-		if s.configured[group.GetName()] {
+		if s.groups[group.GetName()] {
 			found[group.GetName()] = group
 		}
 	}
@@ -88,11 +83,11 @@ func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.Grou
 
 // ListInstances implements pluginsdk.Provider.
 func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.Instance, error) {
-	s, err := p.session()
+	s, err := p.configured.Get()
 	if err != nil {
 		return nil, err
 	}
-	if !s.configured[name] {
+	if !s.groups[name] {
 		return nil, notFound(name)
 	}
 	managed, err := s.scope.instances(ctx, name)
@@ -106,54 +101,19 @@ func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.
 	return list, nil
 }
 
-func (p *Provider) session() (*session, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.session == nil {
-		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "not configured")
-	}
-	return p.mu.session, nil
-}
-
-// readOnly is the answer to every write.
-func readOnly() error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "this version of gcemig only reads: run the pool in shadow mode, or use a version that writes")
-}
-
-// SetDesired implements pluginsdk.Provider: unsupported.
-func (p *Provider) SetDesired(context.Context, pluginsdk.SetDesired) (int, error) {
-	return 0, readOnly()
-}
-
-// Remove implements pluginsdk.Provider: unsupported.
-func (p *Provider) Remove(context.Context, string, []string, string) ([]pluginsdk.RemoveResult, error) {
-	return nil, readOnly()
-}
-
-// Withdraw implements pluginsdk.Provider: unsupported.
-func (p *Provider) Withdraw(context.Context, string, int, string) (pluginsdk.WithdrawResult, error) {
-	return pluginsdk.WithdrawResult{}, readOnly()
-}
-
 // Protect implements pluginsdk.Provider: managed instance groups have no such
 // protection.
 func (p *Provider) Protect(context.Context, string, []string, bool) error {
 	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "managed instance groups have no protection from scale-in")
 }
 
-// Watch implements pluginsdk.Provider: unsupported.
-func (p *Provider) Watch(context.Context, []string, func(pluginsdk.Interruption)) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "this version of gcemig does not listen for interruptions")
-}
-
 // Close implements pluginsdk.Provider.
 func (p *Provider) Close(context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.session == nil {
-		return nil
+	s, err := p.configured.Get()
+	if err != nil {
+		return nil //nolint:nilerr // there is nothing to close before Configure
 	}
-	if err := p.mu.session.scope.Close(); err != nil {
+	if err := s.scope.Close(); err != nil {
 		return fmt.Errorf("close the client: %w", err)
 	}
 	return nil

@@ -1,16 +1,15 @@
 package gcemig_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
 	"github.com/spillway-ci/spillway/providers/gcemig"
 )
 
@@ -198,46 +197,29 @@ func TestOrderOfCalls(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	text, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(gcemig.ConfigSchema)))
-	require.NoError(t, err)
-	compiler := jsonschema.NewCompiler()
-	require.NoError(t, compiler.AddResource("config.json", text))
-	schema, err := compiler.Compile("config.json")
-	require.NoError(t, err)
-
 	const local = `, "endpoint": "http://127.0.0.1:1"}`
-	for config, c := range map[string]struct {
-		says   string
-		beyond bool // the schema's knowledge
-	}{
-		`{"project": "p-1", "zone": "z-b", "groups": ["a", "b"]` + local:         {"", false},
-		`{"project": "example.com:p", "region": "r1", "groups": ["a"]` + local:   {"", false},
-		`{"zone": "z", "groups": ["a"]` + local:                                  {"project", false},
-		`{"project": "../q", "zone": "z", "groups": ["a"]` + local:               {"project", false},
-		`{"project": "p", "groups": ["a"]` + local:                               {"use one of them", false},
-		`{"project": "p", "zone": "z", "region": "r", "groups": ["a"]` + local:   {"use one of them", false},
-		`{"project": "p", "zone": "z/x", "groups": ["a"]` + local:                {"zone", false},
-		`{"project": "p", "zone": "z"` + local:                                   {"groups", false},
-		`{"project": "p", "zone": "z", "groups": ["a/b"]` + local:                {"groups[0]", false},
-		`{"project": "p", "zone": "z", "groups": ["a", "a"]` + local:             {"twice", false},
-		`{"project": "p", "zone": "z", "groups": ["a"], "colour": 1` + local:     {"colour", false},
-		`{"project": 7, "zone": "z", "groups": ["a"]` + local:                    {"project", false},
-		`{"project": "p", "zone": "z", "groups": ["a"], "endpoint": "ftp://x"}`:  {"endpoint", false},
-		`{"project": "p", "zone": "z", "groups": ["a"], "endpoint": "http://x"}`: {"loopback", true},
-	} {
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(config)))
-		require.NoError(t, err)
-		require.Equal(t, c.says == "" || c.beyond, schema.Validate(value) == nil, "what the schema says of %s", config)
-		err = gcemig.New().Configure(t.Context(), []byte(config))
-		if c.says == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorIs(t, err, pluginsdk.ErrInvalid, config)
-		require.ErrorContains(t, err, c.says)
+	accepted := func(config string) providertest.ConfigCase { return providertest.ConfigCase{Config: config} }
+	refused := func(config string, mistakes ...string) providertest.ConfigCase {
+		return providertest.ConfigCase{Config: config, Mistakes: mistakes}
 	}
-	err = gcemig.New().Configure(t.Context(), []byte(`{"porject": "p", "groups": ["_"], "endpoint": "x"}`))
-	for _, mistake := range []string{"porject", "project:", "zone, region", "groups[0]", "endpoint"} {
-		require.ErrorContains(t, err, mistake)
-	}
+	providertest.RunConfigs(t, func() pluginsdk.Provider { return gcemig.New() },
+		accepted(`{"project": "p-1", "zone": "z-b", "groups": ["a", "b"]`+local),
+		accepted(`{"project": "example.com:p", "region": "r1", "groups": ["a"]`+local),
+		refused(`{"zone": "z", "groups": ["a"]`+local, "project"),
+		refused(`{"project": "../q", "zone": "z", "groups": ["a"]`+local, "project"),
+		refused(`{"project": "p", "groups": ["a"]`+local, "use one of them"),
+		refused(`{"project": "p", "zone": "z", "region": "r", "groups": ["a"]`+local, "use one of them"),
+		refused(`{"project": "p", "zone": "z/x", "groups": ["a"]`+local, "zone"),
+		refused(`{"project": "p", "zone": "z"`+local, "groups"),
+		refused(`{"project": "p", "zone": "z", "groups": ["a/b"]`+local, "groups[0]"),
+		refused(`{"project": "p", "zone": "z", "groups": ["a", "a"]`+local, "twice"),
+		refused(`{"project": "p", "zone": "z", "groups": ["a"], "colour": 1`+local, "colour"),
+		refused(`{"project": 7, "zone": "z", "groups": ["a"]`+local, "project"),
+		refused(`{"project": "p", "zone": "z", "groups": ["a"], "endpoint": "ftp://x"}`, "endpoint"),
+		providertest.ConfigCase{
+			Config:   `{"project": "p", "zone": "z", "groups": ["a"], "endpoint": "http://x"}`,
+			Mistakes: []string{"loopback"}, BeyondSchema: true,
+		},
+		refused(`{"porject": "p", "groups": ["_"], "endpoint": "x"}`, "porject", "project:", "zone, region", "groups[0]", "endpoint"),
+	)
 }

@@ -36,29 +36,29 @@ type scope interface {
 // file's or a metadata server's, finds out which they are.
 func newScope(ctx context.Context, c config) (scope, error) {
 	var options []option.ClientOption
-	if c.endpoint != "" {
-		options = append(options, option.WithEndpoint(c.endpoint))
-		if onLoopback(c.endpoint) {
+	if c.Endpoint != "" {
+		options = append(options, option.WithEndpoint(c.Endpoint))
+		if onLoopback(c.Endpoint) {
 			options = append(options, option.WithoutAuthentication())
 		}
 	}
 	// The client keeps the context, and outlives the call that made it. The control
 	// plane decides when to ask again: no call is repeated here.
 	ctx = context.WithoutCancel(ctx)
-	if c.zone != "" {
+	if c.Zone != "" {
 		client, err := compute.NewInstanceGroupManagersRESTClient(ctx, options...)
 		if err != nil {
 			return nil, noClient(err)
 		}
 		client.CallOptions = &compute.InstanceGroupManagersCallOptions{}
-		return &zone{client, c.project, c.zone}, nil
+		return &zone{client, c.Project, c.Zone}, nil
 	}
 	client, err := compute.NewRegionInstanceGroupManagersRESTClient(ctx, options...)
 	if err != nil {
 		return nil, noClient(err)
 	}
 	client.CallOptions = &compute.RegionInstanceGroupManagersCallOptions{}
-	return &region{client, c.project, c.region}, nil
+	return &region{client, c.Project, c.Region}, nil
 }
 
 func noClient(err error) error {

@@ -1,14 +1,11 @@
 package local
 
 import (
-	"encoding/json"
-	"errors"
+	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"time"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
@@ -69,91 +66,40 @@ var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // config is what Configure was given, with defaults.
 type config struct {
-	agent     string
-	router    string
-	plaintext bool
-	caFile    string
-	workDir   string // empty: a private temporary one
-	bootDelay time.Duration
-	stopGrace time.Duration
-	groups    []groupConfig
+	Agent     string        `json:"agent" config:"required"`
+	Router    string        `json:"router" config:"required"`
+	Plaintext bool          `json:"plaintext"`
+	CAFile    string        `json:"ca_file"`
+	TokenFile string        `json:"token_file"` // of the groups that name none
+	WorkDir   string        `json:"work_dir"`   // empty: a private temporary one
+	BootDelay time.Duration `json:"boot_delay"`
+	StopGrace time.Duration `json:"stop_grace"`
+	Groups    []groupConfig `json:"groups" config:"required"`
 }
 
 type groupConfig struct {
-	name      string
-	min, max  int // instances
-	capacity  int // jobs
-	tokenFile string
+	Name      string `json:"name" config:"required"`
+	Min       int    `json:"min"` // instances
+	Max       int    `json:"max" config:"required"`
+	Capacity  int    `json:"capacity"` // jobs
+	TokenFile string `json:"token_file"`
 }
 
 // parseConfig reads Configure's object. Its error names every mistake.
 func parseConfig(data []byte) (config, error) {
-	var (
-		c                    = config{stopGrace: DefaultStopGrace}
-		tokenFile            string
-		bootDelay, stopGrace string
-		groups               []json.RawMessage
-	)
-	errs := decodeObject(data, map[string]any{
-		"agent": &c.agent, "router": &c.router, "plaintext": &c.plaintext, "ca_file": &c.caFile,
-		"token_file": &tokenFile, "work_dir": &c.workDir,
-		"boot_delay": &bootDelay, "stop_grace": &stopGrace, "groups": &groups,
-	})
+	var c config
+	if err := pluginsdk.DecodeConfig(data, &c); err != nil {
+		return config{}, err
+	}
 	// Processes start in a directory of their own, where a relative path would mean
 	// another file.
-	absolute(&c.agent, &c.caFile, &c.workDir, &tokenFile)
-	errs = append(errs,
-		checkAgent(c.agent),
-		parseDelay("boot_delay", bootDelay, &c.bootDelay),
-		parseDelay("stop_grace", stopGrace, &c.stopGrace))
-	if c.router == "" {
-		errs = append(errs, errors.New("router: host:port is missing"))
-	}
-	if c.plaintext && c.caFile != "" {
-		errs = append(errs, errors.New("ca_file: plaintext uses none"))
-	}
-	if len(groups) == 0 || len(groups) > MaxGroups {
-		errs = append(errs, fmt.Errorf("groups: %d, use 1 to %d", len(groups), MaxGroups))
-	}
-	seen := map[string]bool{}
-	for i, raw := range groups {
-		g, groupErrs := parseGroup(raw, tokenFile)
-		if seen[g.name] {
-			groupErrs = append(groupErrs, fmt.Errorf("name: %q is another group's", g.name))
-		}
-		seen[g.name] = true
-		for _, err := range groupErrs {
-			errs = append(errs, fmt.Errorf("groups[%d]: %w", i, err))
-		}
-		c.groups = append(c.groups, g)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return config{}, pluginsdk.Errorf(pluginsdk.KindInvalid, "local provider: %w", err)
+	absolute(&c.Agent, &c.CAFile, &c.WorkDir, &c.TokenFile)
+	for i := range c.Groups {
+		g := &c.Groups[i]
+		absolute(&g.TokenFile)
+		g.TokenFile = cmp.Or(g.TokenFile, c.TokenFile)
 	}
 	return c, nil
-}
-
-func parseGroup(data []byte, tokenFile string) (groupConfig, []error) {
-	g := groupConfig{capacity: 1, max: -1, tokenFile: tokenFile}
-	errs := decodeObject(data, map[string]any{
-		"name": &g.name, "min": &g.min, "max": &g.max, "capacity": &g.capacity, "token_file": &g.tokenFile,
-	})
-	absolute(&g.tokenFile)
-	if !groupName.MatchString(g.name) {
-		errs = append(errs, fmt.Errorf("name: %q, use 1 to 63 of a-z, A-Z, 0-9, _, . and -, beginning with a letter or digit", g.name))
-	}
-	if g.min < 0 || g.max < g.min || g.max > MaxInstancesPerGroup {
-		errs = append(errs, fmt.Errorf("min %d, max %d: use 0 ≤ min ≤ max ≤ %d", g.min, g.max, MaxInstancesPerGroup))
-	}
-	if g.capacity < 1 || g.capacity > MaxCapacity {
-		errs = append(errs, fmt.Errorf("capacity: %d, use 1 to %d jobs", g.capacity, MaxCapacity))
-	}
-	if g.tokenFile == "" {
-		errs = append(errs, errors.New("token_file: missing here and above"))
-	} else if _, err := os.Stat(g.tokenFile); err != nil {
-		errs = append(errs, fmt.Errorf("token_file: %w", err))
-	}
-	return g, errs
 }
 
 func absolute(paths ...*string) {
@@ -164,49 +110,67 @@ func absolute(paths ...*string) {
 	}
 }
 
-func checkAgent(path string) error {
-	if path == "" {
-		return errors.New("agent: the path of spillway-agent is missing")
+// SetDefaults implements pluginsdk.ConfigDefaulter.
+func (c *config) SetDefaults() { c.StopGrace = DefaultStopGrace }
+
+// SetDefaults implements pluginsdk.ConfigDefaulter.
+func (g *groupConfig) SetDefaults() { g.Capacity = 1 }
+
+// Check implements pluginsdk.ConfigChecker.
+func (c *config) Check(problems *pluginsdk.Problems) {
+	checkAgent(c.Agent, problems)
+	checkDelay("boot_delay", c.BootDelay, problems)
+	checkDelay("stop_grace", c.StopGrace, problems)
+	if c.Plaintext && c.CAFile != "" {
+		problems.Addf("ca_file", "plaintext uses none")
 	}
+	if len(c.Groups) > MaxGroups {
+		problems.Addf("groups", "%d, use 1 to %d", len(c.Groups), MaxGroups)
+		return
+	}
+	seen := map[string]bool{}
+	for i, g := range c.Groups {
+		if seen[g.Name] {
+			problems.Addf(fmt.Sprintf("groups[%d].name", i), "%q is another group's", g.Name)
+		}
+		seen[g.Name] = true
+		checkToken(fmt.Sprintf("groups[%d].token_file", i), cmp.Or(g.TokenFile, c.TokenFile), problems)
+	}
+}
+
+// Check implements pluginsdk.ConfigChecker.
+func (g *groupConfig) Check(problems *pluginsdk.Problems) {
+	if !groupName.MatchString(g.Name) {
+		problems.Addf("name", "%q, use 1 to 63 of a-z, A-Z, 0-9, _, . and -, beginning with a letter or digit", g.Name)
+	}
+	if g.Min < 0 || g.Max < g.Min || g.Max > MaxInstancesPerGroup {
+		problems.Addf("max", "min is %d, max is %d: use 0 ≤ min ≤ max ≤ %d", g.Min, g.Max, MaxInstancesPerGroup)
+	}
+	if g.Capacity < 1 || g.Capacity > MaxCapacity {
+		problems.Addf("capacity", "%d, use 1 to %d jobs", g.Capacity, MaxCapacity)
+	}
+}
+
+func checkAgent(path string, problems *pluginsdk.Problems) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("agent: %w", err)
+		problems.Addf("agent", "%s", err)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("agent: %s is no program", filepath.Base(path))
+		problems.Addf("agent", "%s is no program", filepath.Base(path))
 	}
-	return nil
 }
 
-func parseDelay(name, text string, into *time.Duration) error {
-	if text == "" {
-		return nil // the default
+func checkToken(path, file string, problems *pluginsdk.Problems) {
+	if file == "" {
+		problems.Addf(path, "missing here and above")
+	} else if _, err := os.Stat(file); err != nil {
+		problems.Addf(path, "%s", err)
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > MaxDelay {
-		return fmt.Errorf("%s: %q, use a duration from 0s to %s", name, text, MaxDelay)
-	}
-	*into = d
-	return nil
 }
 
-// decodeObject reads the fields of a JSON object, and returns every mistake: a
-// value of the wrong type, a field that nobody knows.
-func decodeObject(data []byte, known map[string]any) []error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return []error{fmt.Errorf("not a JSON object: %w", err)}
+func checkDelay(path string, d time.Duration, problems *pluginsdk.Problems) {
+	if d < 0 || d > MaxDelay {
+		problems.Addf(path, "%s, use a duration from 0s to %s", d, MaxDelay)
 	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		into, ok := known[name]
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: there is no such setting", name))
-			continue
-		}
-		if err := json.Unmarshal(fields[name], into); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	}
-	return errs
 }

@@ -1,42 +1,22 @@
 package local_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/stretchr/testify/require"
-
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
 	"github.com/spillway-ci/spillway/providers/local"
 )
 
-func schema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	text, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(local.ConfigSchema)))
-	require.NoError(t, err)
-	c := jsonschema.NewCompiler()
-	require.NoError(t, c.AddResource("config.json", text))
-	s, err := c.Compile("config.json")
-	require.NoError(t, err)
-	return s
-}
+func fresh() pluginsdk.Provider { return local.New() }
 
-func instance(t *testing.T, data []byte) any {
-	t.Helper()
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	require.NoError(t, err)
-	return v
-}
-
-func TestSchemaTakesWhatConfigureTakes(t *testing.T) {
+func TestLongestDelays(t *testing.T) {
 	agent, _ := stub(t, sleeps)
 	c := settings(t, agent)
 	c["boot_delay"], c["stop_grace"] = "1h", "1m30s"
-	require.NoError(t, schema(t).Validate(instance(t, object(t, c))))
-	configured(t, c)
+	providertest.RunConfigs(t, fresh, providertest.ConfigCase{Config: string(object(t, c))})
 }
 
 // Each mistake is refused by Configure, and by the schema if a schema can know.
@@ -81,18 +61,16 @@ func TestInvalidConfigs(t *testing.T) {
 			for k, v := range c.change {
 				config[k] = v
 			}
-			err := local.New().Configure(t.Context(), object(t, config))
-			require.ErrorIs(t, err, pluginsdk.ErrInvalid)
-			require.ErrorContains(t, err, c.says)
-			require.Equal(t, c.beyond, schema(t).Validate(instance(t, object(t, config))) == nil, "what the schema says of it")
+			providertest.RunConfigs(t, fresh, providertest.ConfigCase{
+				Config: string(object(t, config)), Mistakes: []string{c.says}, BeyondSchema: c.beyond,
+			})
 		})
 	}
 }
 
 func TestAllMistakesAtOnce(t *testing.T) {
-	err := local.New().Configure(t.Context(), []byte(`{"colour": 1, "boot_delay": "x", "groups": [{"name": "", "size": 3}]}`))
-	for _, mistake := range []string{"colour", "boot_delay", "agent", "router", "groups[0]: name", "groups[0]: size", "groups[0]: token_file"} {
-		require.ErrorContains(t, err, mistake)
-	}
-	require.ErrorIs(t, local.New().Configure(t.Context(), []byte(`[]`)), pluginsdk.ErrInvalid)
+	providertest.RunConfigs(t, fresh, providertest.ConfigCase{
+		Config:   `{"colour": 1, "boot_delay": "x", "groups": [{"name": "", "size": 3}]}`,
+		Mistakes: []string{"colour", "boot_delay", "agent", "router", "groups[0].name", "groups[0].size", "groups[0].token_file"},
+	})
 }

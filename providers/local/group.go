@@ -56,10 +56,10 @@ const maxOrders = 2
 func (g *group) status() pluginsdk.GroupStatus {
 	running := len(g.newestFirst(pluginsdk.StateRunning))
 	return pluginsdk.GroupStatus{
-		Group:        g.name,
+		Group:        g.Name,
 		Desired:      g.desired,
-		Min:          g.min,
-		Max:          g.max,
+		Min:          g.Min,
+		Max:          g.Max,
 		InTransition: running != g.desired || len(g.instances) != running,
 		Failures:     slices.Clone(g.failures),
 	}
@@ -105,10 +105,10 @@ func (in *instance) hurry(grace time.Duration) {
 func (p *Provider) converge(g *group, delay time.Duration) {
 	alive := slices.Concat(g.newestFirst(pluginsdk.StateCreating), g.newestFirst(pluginsdk.StateRunning))
 	for range max(0, g.desired-len(alive)) {
-		p.launch(g, p.mu.config.bootDelay+delay)
+		p.launch(g, p.mu.config.BootDelay+delay)
 	}
 	for _, in := range alive[:max(0, len(alive)-g.desired)] {
-		g.end(in, p.mu.config.stopGrace)
+		g.end(in, p.mu.config.StopGrace)
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *Provider) converge(g *group, delay time.Duration) {
 func (p *Provider) launch(g *group, delay time.Duration) {
 	g.launched++
 	in := &instance{
-		id:         g.name + "-" + strings.ToLower(rand.Text()[:12]), // never given twice, also not by another plugin
+		id:         g.Name + "-" + strings.ToLower(rand.Text()[:12]), // never given twice, also not by another plugin
 		number:     g.launched,
 		state:      pluginsdk.StateCreating,
 		launchedAt: time.Now(),

@@ -20,8 +20,8 @@ func TestCrashDelay(t *testing.T) {
 func waiting(t *testing.T, desired int) (*Provider, *group) {
 	t.Helper()
 	p := New()
-	p.mu.config = &config{bootDelay: time.Hour}
-	g := &group{groupConfig: groupConfig{name: "g", max: desired}, desired: desired, instances: map[string]*instance{}}
+	p.mu.config = &config{BootDelay: time.Hour}
+	g := &group{groupConfig: groupConfig{Name: "g", Max: desired}, desired: desired, instances: map[string]*instance{}}
 	p.mu.groups = map[string]*group{"g": g}
 	p.mu.Lock()
 	p.converge(g, 0)
@@ -56,27 +56,4 @@ func TestFailuresAreBounded(t *testing.T) {
 	}
 	require.Len(t, g.failures, maxFailures)
 	require.Equal(t, "D", g.failures[0].ID)
-}
-
-func TestTokensAreBounded(t *testing.T) {
-	var tokens tokens
-	writes := 0
-	do := func(token string) {
-		_, err := once(&tokens, "op", token, func() (int, error) {
-			writes++
-			return writes, nil
-		})
-		require.NoError(t, err)
-	}
-	for i := range maxTokens + 1 {
-		do(string(rune('A' + i)))
-	}
-	require.Len(t, tokens.answers, maxTokens)
-	do(string(rune('A' + maxTokens)))
-	require.Equal(t, maxTokens+1, writes, "the newest was forgotten")
-	do("A")
-	require.Equal(t, maxTokens+2, writes, "the oldest was remembered")
-	do("")
-	do("")
-	require.Equal(t, maxTokens+4, writes, "no token is no token")
 }

@@ -23,23 +23,23 @@ type processSpec struct {
 // process says how an instance of g is started. SIGTERM has the agent drain for
 // most of our grace, so that it is gone before SIGKILL and leaves nothing behind.
 func (c *config) process(g *group, id string) processSpec {
-	dir := filepath.Join(c.workDir, id)
+	dir := filepath.Join(c.WorkDir, id)
 	args := []string{
-		"--router", c.router,
-		"--token-file", g.tokenFile,
+		"--router", c.Router,
+		"--token-file", g.TokenFile,
 		"--instance-id", id,
-		"--capacity", strconv.Itoa(g.capacity),
+		"--capacity", strconv.Itoa(g.Capacity),
 		"--work-dir", dir,
-		"--drain-timeout", atLeast(c.stopGrace*7/10, time.Millisecond).String(),
-		"--stop-grace", atLeast(c.stopGrace*2/10, time.Millisecond).String(),
+		"--drain-timeout", atLeast(c.StopGrace*7/10, time.Millisecond).String(),
+		"--stop-grace", atLeast(c.StopGrace*2/10, time.Millisecond).String(),
 	}
-	if c.plaintext {
+	if c.Plaintext {
 		args = append(args, "--plaintext")
 	}
-	if c.caFile != "" {
-		args = append(args, "--ca-file", c.caFile)
+	if c.CAFile != "" {
+		args = append(args, "--ca-file", c.CAFile)
 	}
-	return processSpec{program: c.agent, args: args, dir: dir, instanceID: id}
+	return processSpec{program: c.Agent, args: args, dir: dir, instanceID: id}
 }
 
 func atLeast(d, least time.Duration) time.Duration { return max(d, least) }

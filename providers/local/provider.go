@@ -24,7 +24,7 @@ type Provider struct {
 		config  *config // nil until Configure
 		tempDir string  // to be deleted at the end; empty when there is none
 		groups  map[string]*group
-		tokens  tokens
+		tokens  pluginsdk.Tokens
 		closed  bool
 	}
 	instances sync.WaitGroup
@@ -60,27 +60,27 @@ func (p *Provider) Configure(_ context.Context, raw []byte) error {
 		return pluginsdk.Errorf(pluginsdk.KindInvalid, "local provider: work_dir: %w", err)
 	}
 	p.mu.config = &c
-	p.mu.groups = make(map[string]*group, len(c.groups))
-	for _, settings := range c.groups {
-		g := &group{groupConfig: settings, desired: settings.min, instances: map[string]*instance{}}
-		p.mu.groups[settings.name] = g
+	p.mu.groups = make(map[string]*group, len(c.Groups))
+	for _, settings := range c.Groups {
+		g := &group{groupConfig: settings, desired: settings.Min, instances: map[string]*instance{}}
+		p.mu.groups[settings.Name] = g
 		p.converge(g, 0)
 	}
 	return nil
 }
 
 func (p *Provider) makeWorkDir(c *config) (err error) {
-	if c.workDir != "" {
-		return os.MkdirAll(c.workDir, 0o700)
+	if c.WorkDir != "" {
+		return os.MkdirAll(c.WorkDir, 0o700)
 	}
-	c.workDir, err = os.MkdirTemp("", "spillway-local-")
-	p.mu.tempDir = c.workDir
+	c.WorkDir, err = os.MkdirTemp("", "spillway-local-")
+	p.mu.tempDir = c.WorkDir
 	return err
 }
 
 // Status implements pluginsdk.Provider.
 func (p *Provider) Status(_ context.Context, groups []string) ([]pluginsdk.GroupStatus, error) {
-	if err := checkCount("groups", len(groups), pluginsdk.MaxGroupsPerCall); err != nil {
+	if err := pluginsdk.CheckGroups(groups); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -118,14 +118,14 @@ func (p *Provider) SetDesired(_ context.Context, r pluginsdk.SetDesired) (int, e
 	if err != nil {
 		return 0, err
 	}
-	return once(&p.mu.tokens, "set "+r.Group, r.Token, func() (int, error) {
+	return pluginsdk.Once(&p.mu.tokens, r.Group, r.Token, func() (int, error) {
 		switch {
 		case r.Target == g.desired:
 			return g.desired, nil
 		case r.Expected != g.desired:
 			return g.desired, pluginsdk.Conflict(g.desired)
-		case r.Target < g.min || r.Target > g.max:
-			return g.desired, pluginsdk.Errorf(pluginsdk.KindInvalid, "desired %d is outside of the group's bounds, %d to %d", r.Target, g.min, g.max)
+		case r.Target < g.Min || r.Target > g.Max:
+			return g.desired, pluginsdk.Errorf(pluginsdk.KindInvalid, "desired %d is outside of the group's bounds, %d to %d", r.Target, g.Min, g.Max)
 		}
 		g.desired = r.Target
 		p.converge(g, 0)
@@ -136,7 +136,7 @@ func (p *Provider) SetDesired(_ context.Context, r pluginsdk.SetDesired) (int, e
 // Remove implements pluginsdk.Provider. It returns once the instances were told to
 // end; they are deleting until their processes are gone.
 func (p *Provider) Remove(_ context.Context, name string, ids []string, token string) ([]pluginsdk.RemoveResult, error) {
-	if err := checkCount("instances", len(ids), pluginsdk.MaxInstancesPerCall); err != nil {
+	if err := pluginsdk.CheckInstances(ids); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -145,7 +145,7 @@ func (p *Provider) Remove(_ context.Context, name string, ids []string, token st
 	if err != nil {
 		return nil, err
 	}
-	return once(&p.mu.tokens, "remove "+name, token, func() ([]pluginsdk.RemoveResult, error) {
+	return pluginsdk.Once(&p.mu.tokens, name, token, func() ([]pluginsdk.RemoveResult, error) {
 		results := make([]pluginsdk.RemoveResult, len(ids))
 		for i, id := range ids {
 			results[i] = p.removeOne(g, id)
@@ -159,12 +159,12 @@ func (p *Provider) removeOne(g *group, id string) pluginsdk.RemoveResult {
 	switch {
 	case in == nil || in.state == pluginsdk.StateDeleting:
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.AlreadyGone}
-	case g.desired <= g.min:
+	case g.desired <= g.Min:
 		err := pluginsdk.Errorf(pluginsdk.KindInvalid, "desired is %d, the group's min", g.desired)
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.NotRemoved, Err: err}
 	}
 	g.desired--
-	g.end(in, p.mu.config.stopGrace)
+	g.end(in, p.mu.config.StopGrace)
 	return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.Removed}
 }
 
@@ -177,12 +177,12 @@ func (p *Provider) Withdraw(_ context.Context, name string, expected int, token 
 	if err != nil {
 		return pluginsdk.WithdrawResult{}, err
 	}
-	return once(&p.mu.tokens, "withdraw "+name, token, func() (pluginsdk.WithdrawResult, error) {
+	return pluginsdk.Once(&p.mu.tokens, name, token, func() (pluginsdk.WithdrawResult, error) {
 		if expected != g.desired {
 			return pluginsdk.WithdrawResult{Desired: g.desired}, pluginsdk.Conflict(g.desired)
 		}
 		waiting := g.newestFirst(pluginsdk.StateCreating)
-		waiting = waiting[:min(len(waiting), g.desired-g.min)]
+		waiting = waiting[:min(len(waiting), g.desired-g.Min)]
 		for _, in := range waiting {
 			g.end(in, 0)
 		}
@@ -252,11 +252,4 @@ func (p *Provider) group(name string) (*group, error) {
 	default:
 		return g, nil
 	}
-}
-
-func checkCount(what string, n, limit int) error {
-	if n > limit {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "%d %s in one call, at most %d are allowed", n, what, limit)
-	}
-	return nil
 }
