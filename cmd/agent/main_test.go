@@ -215,6 +215,27 @@ func TestSignalsThatCutJobsShort(t *testing.T) {
 	}
 }
 
+// Whoever reads our standard error may be dead when we are told to go. What the job
+// has started in the background is ended all the same.
+func TestI9_ABrokenStandardErrorDoesNotLeaveTheJobBehind(t *testing.T) {
+	j := newJob(t)
+	r := startRouter(t, j.script())
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], "--router", r.address, "--plaintext")
+	cmd.Env = []string{asAgent + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), tokenVariable + "=" + token}
+	cmd.Stderr = to
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill() //nolint:errcheck // it has ended, if all went well
+	require.NoError(t, to.Close())
+	j.awaitStart(t)
+	require.NoError(t, from.Close())
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	_ = cmd.Wait()
+	require.Equal(t, exitCut, cmd.ProcessState.ExitCode(), cmd.ProcessState)
+	j.requireGone(t)
+}
+
 func TestDrainTimeout(t *testing.T) {
 	j := newJob(t)
 	r := startRouter(t, j.script())

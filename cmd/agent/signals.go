@@ -16,6 +16,7 @@ var errCutBySignal = errors.New("jobs were cut short by a signal")
 // the first SIGTERM or SIGINT, the context ends with the second, or with SIGHUP.
 func followSignals(ctx context.Context) (_ context.Context, drain <-chan struct{}, stop func()) {
 	ctx, cut := context.WithCancelCause(ctx)
+	surviveBrokenPipe()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	draining := make(chan struct{})
@@ -38,6 +39,12 @@ func followSignals(ctx context.Context) (_ context.Context, drain <-chan struct{
 		cut(nil)
 	}
 }
+
+// surviveBrokenPipe keeps a log line from ending this process. Whoever reads our
+// standard error may die before us, and what jobs have started must be ended then,
+// not left behind. Ignoring the signal would have jobs inherit that; a handler is
+// dropped when a job is started.
+func surviveBrokenPipe() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) }
 
 // keepEnvironmentToOurselves hides what this process was started with. Jobs run
 // as the same user, who could else read the runner token from /proc/PID/environ,

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -132,8 +131,11 @@ func requireGone(t *testing.T, pids []int) {
 		}
 		return len(left) == 0
 	}
-	if !assert.Eventually(t, gone, 5*time.Second, 20*time.Millisecond) {
-		t.Fatalf("processes left behind: %s", left)
+	for deadline := time.Now().Add(5 * time.Second); !gone(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes left behind: %s", left)
+		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 const (
 	// maxSweeps bounds how often processes are looked for: one that forks while it
 	// is being ended is found at the next look, and one that does nothing but fork
-	// would be looked for for ever.
-	maxSweeps = 50
+	// would be looked for for ever. On a busy machine a process can be in the middle
+	// of execve at many looks in a row.
+	maxSweeps = 1000
 	// betweenSweeps lets an execve end and a killed process die.
 	betweenSweeps = 2 * time.Millisecond
 )
