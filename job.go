@@ -3,7 +3,6 @@ package spillway
 import (
 	"cmp"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -78,14 +77,20 @@ type JobID string
 
 // Numeric returns the id as a number if it is a canonical decimal one.
 func (id JobID) Numeric() (int64, bool) {
-	if id == "" || len(id) > 19 || (id[0] == '0' && len(id) > 1) || id[0] < '0' || id[0] > '9' {
+	if id == "" || len(id) > 19 || (id[0] == '0' && len(id) > 1) {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(string(id), 10, 64)
-	if err != nil {
-		return 0, false
+	// By hand, because views of a million ids go through here. 19 digits are below 2⁶⁴,
+	// so what is above 2⁶³ shows in the sign.
+	var n int64
+	for i := range len(id) {
+		digit := id[i] - '0'
+		if digit > 9 {
+			return 0, false
+		}
+		n = 10*n + int64(digit)
 	}
-	return n, true
+	return max(n, 0), n >= 0
 }
 
 // Job is a CI job that Spillway was given to have run.

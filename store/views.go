@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spillway-ci/spillway"
 )
@@ -26,8 +28,11 @@ const (
 	idsPerShard = 400
 	// membersPerCommand bounds one SADD [ids].
 	membersPerCommand = 500
-	// viewPipeline bounds the ids sent in one pipeline [ids].
-	viewPipeline = 50_000
+	// viewPipeline bounds the ids sent in one pipeline [ids], and viewPipelines how many
+	// are on their way: the server works on one and has the next already. Larger ones
+	// let it wait for the first; more of them only hold memory.
+	viewPipeline  = 10_000
+	viewPipelines = 2
 	// maxViewSlack is how long an epoch outlives its use, for a reader that has just
 	// begun; at most an eighth of the interval, so that two epochs are alive, not three.
 	maxViewSlack = 2 * time.Second
@@ -138,20 +143,19 @@ func appendShort(b []byte, class spillway.JobClass) []byte {
 // addIDs writes the ids and returns the size of each class afterwards, as a layout
 // that would fit it.
 func (s *Store) addIDs(ctx context.Context, e epoch, jobs map[spillway.JobClass][]spillway.JobID, layouts map[string]string) (map[string]layout, error) {
-	w := viewWriter{s: s, ctx: ctx, epoch: e, pipe: s.rdb.Pipeline(), cards: map[string]*[2][]*redis.IntCmd{}}
+	w := s.newViewWriter(ctx, e)
 	for class, ids := range jobs {
 		if len(ids) == 0 {
 			continue
 		}
 		l, err := parseLayout(layouts[string(class)])
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, w.sending.Wait())
 		}
-		if err := w.addClass(class, ids, l); err != nil {
-			return nil, err
-		}
+		w.addClass(class, ids, l)
 	}
-	if err := w.exec(); err != nil {
+	w.send()
+	if err := w.sending.Wait(); err != nil {
 		return nil, err
 	}
 	sizes := make(map[string]layout, len(w.cards))
@@ -169,26 +173,39 @@ func sum(cmds []*redis.IntCmd) int {
 	return n
 }
 
-// viewWriter sends ids in pipelines of bounded size.
+// viewWriter sends ids in pipelines of bounded size. While some are on their way, the
+// next is made: neither this side nor the server waits for the other.
 type viewWriter struct {
-	s      *Store
-	ctx    context.Context
-	epoch  epoch
-	pipe   redis.Pipeliner
-	queued int                            // ids in the pipeline
-	cards  map[string]*[2][]*redis.IntCmd // sizes of each class's sets, numbers and words
+	rdb     redis.UniversalClient
+	ctx     context.Context // done after the first error
+	epoch   epoch
+	sending *errgroup.Group                // pipelines on their way
+	pipe    redis.Pipeliner                // the one that is being made
+	queued  int                            // ids in it
+	cards   map[string]*[2][]*redis.IntCmd // sizes of each class's sets, numbers and words
 }
 
-func (w *viewWriter) exec() error {
+func (s *Store) newViewWriter(ctx context.Context, e epoch) *viewWriter {
+	w := &viewWriter{rdb: s.rdb, epoch: e, pipe: s.rdb.Pipeline(), cards: map[string]*[2][]*redis.IntCmd{}}
+	w.sending, w.ctx = errgroup.WithContext(ctx)
+	w.sending.SetLimit(viewPipelines)
+	return w
+}
+
+// send puts the pipeline on its way and begins another. Its error is sending's.
+func (w *viewWriter) send() {
 	if w.pipe.Len() == 0 {
-		return nil
+		return
 	}
-	_, err := w.pipe.Exec(w.ctx)
-	w.pipe, w.queued = w.s.rdb.Pipeline(), 0
-	return err
+	pipe := w.pipe
+	w.sending.Go(func() error {
+		_, err := pipe.Exec(w.ctx)
+		return err
+	})
+	w.pipe, w.queued = w.rdb.Pipeline(), 0
 }
 
-func (w *viewWriter) addClass(class spillway.JobClass, ids []spillway.JobID, l layout) error {
+func (w *viewWriter) addClass(class spillway.JobClass, ids []spillway.JobID, l layout) {
 	cards := &[2][]*redis.IntCmd{}
 	w.cards[string(class)] = cards
 	numbers, words := spread(ids, l)
@@ -204,13 +221,10 @@ func (w *viewWriter) addClass(class spillway.JobClass, ids []spillway.JobID, l l
 			w.pipe.PExpireAt(w.ctx, key, w.epoch.expires)
 			cards[kind] = append(cards[kind], w.pipe.SCard(w.ctx, key))
 			if w.queued += len(members); w.queued >= viewPipeline {
-				if err := w.exec(); err != nil {
-					return err
-				}
+				w.send()
 			}
 		}
 	}
-	return nil
 }
 
 // signView says that a replica's view is complete in this epoch, and records the

@@ -112,18 +112,22 @@ func countKinds(ids []spillway.JobID) layout {
 	return l
 }
 
-// spread sorts ids into the sets of a layout.
+// spread sorts ids into the sets of a layout. What is returned points into ids: a copy
+// of each would cost as much as all the rest.
 func spread(ids []spillway.JobID, l layout) (numbers, words [][]any) {
 	numbers, words = make([][]any, l.numbers), make([][]any, l.words)
-	for _, id := range ids {
+	for i := range ids {
 		sets := numbers
-		n, ok := id.Numeric()
+		n, ok := ids[i].Numeric()
 		hash := scatter(uint64(n))
 		if !ok {
-			sets, hash = words, hashWord(string(id))
+			sets, hash = words, hashWord(string(ids[i]))
 		}
-		i := hash % uint64(len(sets)) // agreeOnLayouts left no kind without a set
-		sets[i] = append(sets[i], string(id))
+		set := &sets[hash%uint64(len(sets))] // agreeOnLayouts left no kind without a set
+		if *set == nil {
+			*set = make([]any, 0, len(ids)/len(sets)*9/8+8) // they are about equal
+		}
+		*set = append(*set, (*string)(&ids[i]))
 	}
 	return numbers, words
 }
