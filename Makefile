@@ -71,8 +71,8 @@ e2e: ## real control planes, plugins, agents and Redis
 	$(GO) test -count=1 -v ./cmd/controlplane
 
 .PHONY: bench
-bench: build ## ratios against peers and limits, in one run
-	$(GO) run ./internal/bench
+bench: ## ratios against peers and limits, in one run (BENCHFLAGS: -short, -run REGEX, --help)
+	cd internal/bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built
