@@ -32,6 +32,7 @@ demo: build-demo ## the main job on this machine: real jobs, real processes, no 
 .PHONY: test
 test: deps lint drift ## everything that CI runs
 	$(GO) test -race -timeout 10m ./...
+	cd internal/bench && $(GO) vet ./... && $(GO) test ./...
 
 .PHONY: deps
 deps: ## install what the tests need (Debian packages, as root), or say what to install

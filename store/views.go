@@ -122,13 +122,18 @@ func (e epoch) signedExpires() time.Time { return e.expires.Add(-50 * time.Milli
 // sizesKey has the number of ids that each class had lately.
 func (e epoch) sizesKey() string { return e.source + ":sizes" }
 
-func (e epoch) shardKey(class spillway.JobClass, kind byte, shard int) string {
-	b := append(make([]byte, 0, len(e.base)+len(class)+8), e.base...)
+// shards is what the keys of a class's shards of one kind begin with. There are
+// thousands of keys and few classes, so it is made once for each class.
+func (e epoch) shards(class spillway.JobClass, kind byte) shardPrefix {
+	b := append(make([]byte, 0, len(e.base)+len(class)+4), e.base...)
 	b = append(b, ':')
 	b = appendShort(b, class)
-	b = append(b, ':', kind)
-	return string(strconv.AppendInt(b, int64(shard), 36))
+	return shardPrefix(append(b, ':', kind))
 }
+
+type shardPrefix string
+
+func (p shardPrefix) key(shard int) string { return string(p) + strconv.FormatInt(int64(shard), 36) }
 
 // appendShort writes a class in 22 characters instead of 32: a key's name is a tenth
 // of what its set costs.
@@ -210,11 +215,12 @@ func (w *viewWriter) addClass(class spillway.JobClass, ids []spillway.JobID, l l
 	w.cards[string(class)] = cards
 	numbers, words := spread(ids, l)
 	for kind, shards := range [2][][]any{numbers, words} {
+		prefix := w.epoch.shards(class, "nw"[kind])
 		for i, members := range shards {
 			if len(members) == 0 {
 				continue
 			}
-			key := w.epoch.shardKey(class, "nw"[kind], i)
+			key := prefix.key(i)
 			for part := range slices.Chunk(members, membersPerCommand) {
 				w.pipe.SAdd(w.ctx, key, part...)
 			}

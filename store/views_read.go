@@ -44,33 +44,42 @@ func (s *Store) countEpoch(ctx context.Context, e epoch, expected []string) (cou
 	if _, err := pipe.Exec(ctx); err != nil {
 		return ViewCounts{}, false, err
 	}
-	counts = ViewCounts{Epoch: e.number, Jobs: map[spillway.JobClass]int{}, Missing: missing(expected, signed.Val())}
+	counts = ViewCounts{Epoch: e.number, Jobs: make(map[spillway.JobClass]int, len(layouts.Val())), Missing: missing(expected, signed.Val())}
 	counts.Whole = len(counts.Missing) == 0
 	pipe = s.rdb.Pipeline()
-	cards := map[spillway.JobClass][]*redis.IntCmd{}
+	cards := make([]cardinality, 0, 4*len(layouts.Val()))
 	for name, text := range layouts.Val() {
 		l, err := parseLayout(text)
 		if err != nil {
 			return ViewCounts{}, false, err
 		}
 		class := spillway.JobClass(name)
-		for i := range l.numbers {
-			cards[class] = append(cards[class], pipe.SCard(ctx, e.shardKey(class, 'n', i)))
-		}
-		for i := range l.words {
-			cards[class] = append(cards[class], pipe.SCard(ctx, e.shardKey(class, 'w', i)))
+		for kind, shards := range [2]int{l.numbers, l.words} {
+			if shards == 0 {
+				continue
+			}
+			prefix := e.shards(class, "nw"[kind])
+			for i := range shards {
+				cards = append(cards, cardinality{class, pipe.SCard(ctx, prefix.key(i))})
+			}
 		}
 	}
 	still := pipe.Exists(ctx, e.signedKey())
 	if _, err := pipe.Exec(ctx); err != nil {
 		return ViewCounts{}, false, err
 	}
-	for class, cmds := range cards {
-		if n := sum(cmds); n > 0 {
-			counts.Jobs[class] = n
+	for _, c := range cards {
+		if n := int(c.ids.Val()); n > 0 {
+			counts.Jobs[c.class] += n
 		}
 	}
 	return counts, len(signed.Val()) > 0 && still.Val() == 0, nil
+}
+
+// cardinality is the size of one shard of a class.
+type cardinality struct {
+	class spillway.JobClass
+	ids   *redis.IntCmd
 }
 
 // missing returns the expected that have not signed, sorted.
