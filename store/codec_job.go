@@ -27,12 +27,12 @@ const maxStoredBytes = 1 << 20
 var errContent = errors.New("stored content is not readable")
 
 // storedJob is a job as it is kept: the public part until its record is forgotten,
-// the work (script and env) until it has ended.
+// all of it until it has ended.
 type storedJob struct {
 	id     spillway.JobID
 	class  spillway.JobClass
 	public string // content hash, most attempts, newline, typesv1.Job
-	work   string // typesv1.Job
+	work   string // typesv1.Job, the public part first
 }
 
 func encodeJob(j *spillway.Job) (storedJob, error) {
@@ -44,7 +44,8 @@ func encodeJob(j *spillway.Job) (storedJob, error) {
 	if err != nil {
 		return storedJob{}, fmt.Errorf("store: encoding job %s: %w", j.ID, err)
 	}
-	work, err := proto.Marshal(&typesv1.Job{Script: j.Script, Env: j.Env})
+	// Messages that follow each other are read as one.
+	work, err := proto.MarshalOptions{}.MarshalAppend(slices.Clip(public), &typesv1.Job{Script: j.Script, Env: j.Env})
 	if err != nil {
 		// The cause could quote what it could not encode.
 		return storedJob{}, fmt.Errorf("store: script or env of job %s is not UTF-8", j.ID)
@@ -79,23 +80,23 @@ func contentHash(j *spillway.Job, class spillway.JobClass) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// decodeJob reads a public part, and the work if there is one.
-func decodeJob(public, work string) (spillway.Job, error) {
-	if len(public) > maxStoredBytes || len(work) > maxStoredBytes {
-		return spillway.Job{}, fmt.Errorf("%w: a job of %d bytes", errContent, len(public)+len(work))
-	}
+// decodePublic reads a public part.
+func decodePublic(public string) (spillway.Job, error) {
 	_, body, ok := strings.Cut(public, "\n")
 	if !ok {
 		return spillway.Job{}, fmt.Errorf("%w: a job without a head", errContent)
 	}
+	return decodeJob(body)
+}
+
+// decodeJob reads a job, or what is public of it.
+func decodeJob(body string) (spillway.Job, error) {
+	if len(body) > maxStoredBytes {
+		return spillway.Job{}, fmt.Errorf("%w: a job of %d bytes", errContent, len(body))
+	}
 	var m typesv1.Job
 	if err := proto.Unmarshal([]byte(body), &m); err != nil {
-		return spillway.Job{}, fmt.Errorf("%w: a job: %w", errContent, err)
-	}
-	if work != "" {
-		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal([]byte(work), &m); err != nil {
-			return spillway.Job{}, fmt.Errorf("%w: the work of job %s", errContent, m.GetId())
-		}
+		return spillway.Job{}, fmt.Errorf("%w: a job", errContent) // the cause could quote a secret
 	}
 	return spillway.Job{
 		ID: spillway.JobID(m.GetId()), Name: m.GetName(), Requirement: requirementFromProto(m.GetRequirement()),

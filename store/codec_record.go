@@ -83,7 +83,7 @@ func parseState(text string) (state, error) {
 	st := state{
 		letter: words[0], result: result, attempt: int(numbers[0]), lost: int(numbers[4]),
 		claimed: millis(numbers[1]), started: millis(numbers[2]), finished: millis(numbers[3]),
-		submitted: submissionBase.Add(time.Duration(numbers[5]%spanMicros) * time.Microsecond),
+		submitted: submittedAt(numbers[5]),
 	}
 	for _, w := range []struct {
 		to   *string
@@ -96,6 +96,11 @@ func parseState(text string) (state, error) {
 		*w.to = s
 	}
 	return st, nil
+}
+
+// submittedAt is when a job with this score was submitted.
+func submittedAt(score int64) time.Time {
+	return submissionBase.Add(time.Duration(score%spanMicros) * time.Microsecond)
 }
 
 // millis reads a time of the server; 0 is no time.
@@ -116,7 +121,7 @@ func decodeRecord(stateText, public string) (spillway.JobRecord, error) {
 	if !ok {
 		return spillway.JobRecord{}, fmt.Errorf("%w: state %.8q", errContent, st.letter)
 	}
-	job, err := decodeJob(public, "")
+	job, err := decodePublic(public)
 	if err != nil {
 		return spillway.JobRecord{}, err
 	}

@@ -19,7 +19,7 @@ func (s *Store) key(tag, name string) string {
 // classKeys are the keys of a job class, in the order of scripts/queue.lua.
 func (s *Store) classKeys(class spillway.JobClass) []string {
 	base := s.opt.Prefix + ":{c:" + string(class) + "}:"
-	return []string{base + "pending", base + "claims", base + "done", base + "jobs", base + "state", base + "work", base + "clock"}
+	return []string{base + "pending", base + "claims", base + "ended", base + "jobs", base + "state", base + "work", base + "clock"}
 }
 
 // registryKeys are the classes by last push, and their requirements.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -66,20 +67,21 @@ func (s *Store) Claim(ctx context.Context, owner string, wants []router.ClaimWan
 	return claimed, errors.Join(errs...)
 }
 
-func decodeClaimed(w router.ClaimWant, id, stateText, public, work string) (router.Claimed, error) {
-	st, err := parseState(stateText)
-	if err != nil {
-		return router.Claimed{}, err
+func decodeClaimed(w router.ClaimWant, id, attempt, score, work string) (router.Claimed, error) {
+	n, err := strconv.ParseInt(attempt, 10, 32)
+	at, scoreErr := strconv.ParseInt(score, 10, 64)
+	if err != nil || scoreErr != nil || n < 1 || at < 0 {
+		return router.Claimed{}, fmt.Errorf("%w: an attempt or its score", errContent)
 	}
-	job, err := decodeJob(public, work)
+	job, err := decodeJob(work)
 	if err != nil {
 		return router.Claimed{}, err
 	}
 	if string(job.ID) != id {
 		return router.Claimed{}, fmt.Errorf("%w: the job of another id", errContent)
 	}
-	job.SubmittedAt = st.submitted
-	return router.Claimed{Job: job, Pool: w.Pool, Ref: router.JobRef{ID: job.ID, Class: w.Class, Attempt: st.attempt}}, nil
+	job.SubmittedAt = submittedAt(at)
+	return router.Claimed{Job: job, Pool: w.Pool, Ref: router.JobRef{ID: job.ID, Class: w.Class, Attempt: int(n)}}, nil
 }
 
 // Renew extends claims and returns those that are no longer held: of a newer

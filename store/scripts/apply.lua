@@ -34,4 +34,5 @@ for i, id in ipairs(ids) do
   end
 end
 flush()
-return { codes, forget(tonumber(ARGV[2]), tonumber(ARGV[3]), 1024) }
+-- More than it may have added, so that what is too much or too old becomes less.
+return { codes, forget(tonumber(ARGV[2]), tonumber(ARGV[3]), 2 * #ids) }

@@ -1,9 +1,9 @@
--- KEYS: pending, claims, done.
+-- KEYS: pending, claims, ended.
 -- Answer: the numbers of pending, claimed and finished jobs; priority and the
 -- submission [µs since BASE] of the oldest pending job as strings, empty for none.
 -- It stands alone, because all classes are counted at every tick.
 local SPAN = 900000000000000 -- as in queue.lua
-local PENDING, CLAIMS, DONE = KEYS[1], KEYS[2], KEYS[3]
+local PENDING, CLAIMS, ENDED = KEYS[1], KEYS[2], KEYS[3]
 local call = redis.call
 local function int(x) return string.format('%.0f', x) end
 
@@ -24,4 +24,4 @@ if pending > 0 then
   until last < from
   oldest = int(least)
 end
-return { pending, call('ZCARD', CLAIMS), call('ZCARD', DONE), priority, oldest }
+return { pending, call('ZCARD', CLAIMS), call('LLEN', ENDED), priority, oldest }

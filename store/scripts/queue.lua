@@ -3,10 +3,11 @@
 --
 -- pending  zset  id -> priority * SPAN + submission [µs since BASE]: below 2^53, exact
 -- claims   zset  id -> when the claim expires [ms]
--- done     zset  id -> when the job ended [ms]
+-- ended    list  when the job ended [ms], blank, id: the latest at the right
 -- jobs     hash  id -> content hash (16 hex digits), max attempts, newline, the public part
 -- state    hash  id -> see below; a job that was never claimed has none
--- work     hash  id -> script and env; gone when the job has ended
+-- work     hash  id -> the public part, script and env: all that a claim has to read;
+--                 gone when the job has ended
 -- clock    the last submission given out [µs since BASE]
 --
 -- A state is "letter attempt claimed started finished pool machine | lost score
@@ -15,7 +16,7 @@
 local call, match = redis.call, string.match
 local CLUSTER, PREFIX = string.sub(ARGV[1], -1) == ':', string.gsub(ARGV[1], ':$', '')
 local EVENTS, POKE = PREFIX .. ':events', PREFIX .. ':poke'
-local PENDING, CLAIMS, DONE, JOBS, STATE, WORK, CLOCK = unpack(KEYS)
+local PENDING, CLAIMS, ENDED, JOBS, STATE, WORK, CLOCK = unpack(KEYS)
 local SPAN, BASE = 900000000000000, 1735689600000000
 local HEAD = '^(%a) (%d+) (%d+) (%d+) %d+ (%S+) (%S+) (.*)$'
 local TAIL = '^(%d+) (%d+) (%d+) (%S+)$'
@@ -101,12 +102,9 @@ local function flush()
   if #finish > 0 then
     call('ZREM', CLAIMS, unpack(finish))
     call('HDEL', WORK, unpack(finish))
-    local at = {}
-    for i, id in ipairs(finish) do
-      at[2 * i - 1] = NOW
-      at[2 * i] = id
-    end
-    call('ZADD', DONE, unpack(at))
+    local entries = {}
+    for i, id in ipairs(finish) do entries[i] = NOW .. ' ' .. id end
+    call('RPUSH', ENDED, unpack(entries))
   end
   if #events > 0 then call('PUBLISH', EVENTS, table.concat(events)) end
   if woken then call('PUBLISH', POKE, '') end
@@ -115,12 +113,17 @@ end
 -- forget drops records that ended more than ttl ms ago or are more than most, at
 -- most limit of them, and returns their ids.
 local function forget(ttl, most, limit)
-  local n = call('ZCOUNT', DONE, '-inf', int(now - ttl))
-  local over = call('ZCARD', DONE) - most
-  n = math.min(math.max(n, over), limit)
-  if n <= 0 then return {} end
-  local ids = call('ZRANGE', DONE, 0, n - 1)
-  call('ZREMRANGEBYRANK', DONE, 0, n - 1)
+  local over = call('LLEN', ENDED) - most
+  local first = call('LINDEX', ENDED, 0)
+  local function old(at) return tonumber(at) <= now - ttl end
+  if over <= 0 and not (first and old(match(first, '^%d+'))) then return {} end
+  local ids = {}
+  for i, entry in ipairs(call('LRANGE', ENDED, 0, limit - 1)) do
+    local at, id = match(entry, '^(%d+) (.*)$')
+    if i > over and not old(at) then break end
+    ids[i] = id
+  end
+  call('LTRIM', ENDED, #ids, -1)
   call('HDEL', JOBS, unpack(ids))
   call('HDEL', STATE, unpack(ids))
   return ids
