@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -84,6 +85,7 @@ func startPlane(t testing.TB, cfg planeConfig) *plane {
 		full = cfg.wrap(p.store)
 	}
 	opt := cfg.options
+	opt.AckDelay = cmp.Or(opt.AckDelay, time.Millisecond) // scripted runners have nothing else to wait for
 	if opt.Replica == "" {
 		opt.Replica = "replica-1"
 	}

@@ -51,6 +51,11 @@ type Options struct {
 	RecordsDelay time.Duration
 	RecordsEvery time.Duration
 
+	// AckDelay is how long the acknowledgement of a result waits for another message to
+	// the same machine: 200ms, longer than a busy machine waits for its next job. Nobody
+	// waits for it: a machine only forgets a result then.
+	AckDelay time.Duration
+
 	// Events is told what happens.
 	Events Events
 }
@@ -65,6 +70,7 @@ const (
 	DefaultCountsEvery     = time.Second
 	DefaultRecordsDelay    = 5 * time.Millisecond
 	DefaultRecordsEvery    = 250 * time.Millisecond
+	DefaultAckDelay        = 200 * time.Millisecond
 )
 
 // Bounds inside of the dispatcher.
@@ -82,9 +88,6 @@ const (
 	maxClaims = 2
 	// maxWriteJobs bounds one write of outcomes [jobs]. A result may carry 64 KiB.
 	maxWriteJobs = 512
-	// ackDelay is how long an acknowledgement waits for another message to the same
-	// machine. Nobody waits for it: a machine only forgets a result then.
-	ackDelay = 20 * time.Millisecond
 	// minCountsGap keeps a storm of pokes from counting the queue all the time.
 	minCountsGap = 10 * time.Millisecond
 	// retryFirst and retryMost bound the wait before a write is repeated.
@@ -110,6 +113,7 @@ func (o Options) withDefaults() Options {
 	o.CountsEvery = cmp.Or(o.CountsEvery, DefaultCountsEvery)
 	o.RecordsDelay = cmp.Or(o.RecordsDelay, DefaultRecordsDelay)
 	o.RecordsEvery = cmp.Or(o.RecordsEvery, DefaultRecordsEvery)
+	o.AckDelay = cmp.Or(o.AckDelay, DefaultAckDelay)
 	return o
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -27,34 +28,44 @@ type outcomes struct {
 }
 
 // ackedStreams is where acknowledgements wait for company: most machines get their
-// next job in the same moment.
+// next job soon, and two messages in one packet cost little more than one.
 type ackedStreams struct {
-	streams []*stream
-	since   time.Time // of the oldest
+	waiting []ackedStream // the oldest first
 }
 
-func (a *ackedStreams) add(now time.Time, s *stream) {
-	if len(a.streams) == 0 {
-		a.since = now
+// ackedStream is a stream with an acknowledgement that waits since a time. It is
+// out of date when that has been sent with another message.
+type ackedStream struct {
+	stream *stream
+	since  time.Time
+}
+
+// send queues an acknowledgement that may wait.
+func (a *ackedStreams) send(now time.Time, s *stream, m *runnerv1.RouterMessage) {
+	if s.sendSoon(now, m) {
+		a.waiting = append(a.waiting, ackedStream{s, now})
 	}
-	a.streams = append(a.streams, s)
 }
 
 // flushAcks sends the acknowledgements that have waited for long enough.
 func (d *Dispatcher) flushAcks(now time.Time) time.Duration {
 	a := &d.outcomes.acked
-	if len(a.streams) == 0 {
+	due := 0
+	for ; due < len(a.waiting); due++ {
+		w := &a.waiting[due]
+		if rest := w.since.Add(d.opt.AckDelay).Sub(now); rest > 0 {
+			break
+		}
+		if w.stream.asideSince.Equal(w.since) {
+			w.stream.flush()
+		}
+	}
+	clear(a.waiting[:due])
+	a.waiting = a.waiting[due:]
+	if len(a.waiting) == 0 {
 		return sweepEvery
 	}
-	if rest := a.since.Add(ackDelay).Sub(now); rest > 0 {
-		return rest
-	}
-	for _, s := range a.streams {
-		s.out.flush()
-	}
-	clear(a.streams)
-	a.streams = a.streams[:0]
-	return sweepEvery
+	return a.waiting[0].since.Add(d.opt.AckDelay).Sub(now)
 }
 
 // outcome is one transition, and what is needed to tell of it.
@@ -206,8 +217,7 @@ func (d *Dispatcher) settle(now time.Time, o *outcome, err error) {
 	}
 	delete(d.outcomes.finishing, o.Ref.ID)
 	if s := d.streams[o.Machine]; s != nil && s.registered {
-		s.sendSoon(statusAck(o.Ref, stale))
-		d.outcomes.acked.add(now, s)
+		d.outcomes.acked.send(now, s, statusAck(o.Ref, stale))
 	}
 	if !stale {
 		tell(d.opt.Events.JobFinished, o.narrate())

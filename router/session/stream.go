@@ -58,6 +58,7 @@ type stream struct {
 
 	registered bool
 	waitedAt   time.Time // when it was last told to wait
+	asideSince time.Time // of the oldest message that waits for another one; zero = none
 	drainID    uint64    // of the newest order that it was sent
 }
 
@@ -71,16 +72,28 @@ func (s *stream) stop(err error) {
 // send queues m. A machine that doesn't read what it is sent is cut off: its
 // jobs go on, and it may come back.
 func (s *stream) send(m *runnerv1.RouterMessage) {
+	s.asideSince = time.Time{}
 	if !s.out.put(m) {
 		s.stop(errDoesNotRead)
 	}
 }
 
-// sendSoon is send for what may wait for another message, see Dispatcher.flushAcks.
-func (s *stream) sendSoon(m *runnerv1.RouterMessage) {
+// sendSoon is send for what may wait for another message, or for flush. It reports
+// whether nothing else waits.
+func (s *stream) sendSoon(now time.Time, m *runnerv1.RouterMessage) (first bool) {
 	if !s.out.putAside(m) {
 		s.stop(errDoesNotRead)
 	}
+	if first = s.asideSince.IsZero(); first {
+		s.asideSince = now
+	}
+	return first
+}
+
+// flush sends what waits.
+func (s *stream) flush() {
+	s.asideSince = time.Time{}
+	s.out.flush()
 }
 
 // earn lets the machine send what a job brings along.
