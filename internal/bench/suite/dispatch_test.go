@@ -3,10 +3,13 @@ package suite
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/internal/bench/measure"
 )
 
 // TestEveryDispatchDoesEachJobOnce runs every contender with real processes.
@@ -37,23 +40,27 @@ func TestEveryDispatchDoesEachJobOnce(t *testing.T) {
 //	go test ./suite -run '^$' -bench OwnDispatch -benchtime 3x -cpuprofile cpu.out
 func BenchmarkOwnDispatch(b *testing.B) {
 	const jobs = 50_000
+	defer debug.SetGCPercent(debug.SetGCPercent(routerGCPercent))
 	for _, machines := range []int{100, 1_000} {
 		b.Run(fmt.Sprintf("machines=%d", machines), func(b *testing.B) {
 			d, err := newOwnDispatch(b.Context(), machines)
 			needRedis(b, err)
 			defer d.close()
-			first, seconds := 1, 0.0
+			first, seconds, cpu := 1, 0.0, time.Duration(0)
 			for b.Loop() {
 				b.StopTimer()
 				require.NoError(b, d.load(b.Context(), first, jobs))
 				b.StartTimer()
+				before := measure.OwnCPU()
 				took, wrong, err := d.run(b.Context())
 				require.NoError(b, err)
+				cpu += measure.OwnCPU() - before
 				require.Zero(b, wrong)
 				first += jobs
 				seconds += took.Seconds()
 			}
 			b.ReportMetric(float64(first-1)/seconds, "jobs/s")
+			b.ReportMetric(micros(cpu)/float64(first-1), "CPU-µs/job")
 		})
 	}
 }
