@@ -65,7 +65,7 @@ func runIn(ctx context.Context, dir *workDir, spec *Spec, onStart func()) (Outco
 	output.follow()
 	onStart()
 
-	cause := await(ctx, cmd.Process.Pid, mark, spec)
+	cause := await(ctx, cmd.Process.Pid, sign{markName + "=" + mark, dir.root}, spec)
 	exitCode := reap(cmd)
 	if cause == TimedOut {
 		exitCode = TimedOutExitCode
@@ -92,7 +92,7 @@ func environment(dir *workDir, own []string, mark string) []string {
 // await returns when the script has ended and none of its processes is left. The
 // script itself is not reaped yet: until then its process id, which is its
 // group's too, can't be given to anybody else.
-func await(ctx context.Context, pid int, mark string, spec *Spec) Cause {
+func await(ctx context.Context, pid int, ours sign, spec *Spec) Cause {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -114,7 +114,7 @@ func await(ctx context.Context, pid int, mark string, spec *Spec) Cause {
 		awaitGroupEnd(pid, exited, spec.Grace)
 	}
 	killGroup(pid)
-	killMarked(pid, markName+"="+mark)
+	killMarked(pid, ours)
 	<-exited
 	return cause
 }

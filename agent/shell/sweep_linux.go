@@ -2,9 +2,13 @@ package shell
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -28,16 +32,24 @@ func groupRuns(leader int) bool {
 	return false
 }
 
-// killMarked ends every process that has entry in its environment: those that the
+// sign is what tells a script's processes from all others.
+type sign struct {
+	entry string // in the environment
+	dir   string // private, where the script was started
+}
+
+func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// killMarked ends every process that bears the sign: those that the
 // leader, which is not reaped yet, has started, also when they made a session of
 // their own and so left its group.
-func killMarked(leader int, entry string) {
+func killMarked(leader int, ours sign) {
 	script, ok := readStat(leader)
 	if !ok {
 		return // not ours: somebody has reaped it
 	}
 	for range maxSweeps {
-		if !sweep(script.started, entry) {
+		if !sweep(script.started, ours) {
 			return
 		}
 		time.Sleep(betweenSweeps)
@@ -47,19 +59,19 @@ func killMarked(leader int, entry string) {
 // sweep looks at each process once, and reports whether another look is needed:
 // some were killed, or what one is could not be seen. Processes older than the
 // script can't be its own.
-func sweep(since uint64, entry string) (again bool) {
+func sweep(since uint64, ours sign) (again bool) {
 	for pid := range processes() {
 		s, ok := readStat(pid)
 		if ok && s.started >= since && !s.ended() && !s.kernel() {
-			again = killIfMarked(pid, entry) || again
+			again = killIfOurs(pid, ours) || again
 		}
 	}
 	return again
 }
 
-// killIfMarked takes hold of the process before it looks at it (FindProcess opens
+// killIfOurs takes hold of the process before it looks at it (FindProcess opens
 // a pidfd), so that it can't end another one that got the same id in between.
-func killIfMarked(pid int, entry string) (again bool) {
+func killIfOurs(pid int, ours sign) (again bool) {
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		return false
@@ -67,11 +79,16 @@ func killIfMarked(pid int, entry string) (again bool) {
 	defer process.Release() //nolint:errcheck // closes a pidfd
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	switch {
+	case errors.Is(err, unix.EIO), err == nil && len(environ) == 0:
+		// It may be in the middle of execve, where its environment can't be seen, but
+		// where it is can.
+		if cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd"); err == nil && within(cwd, ours.dir) {
+			_ = process.Kill()
+		}
+		return true
 	case err != nil:
 		return false // gone, or another user's
-	case len(environ) == 0:
-		return true // it may be in the middle of execve, where its environment can't be seen
-	case hasEntry(environ, entry):
+	case hasEntry(environ, ours.entry):
 		return process.Kill() == nil
 	default:
 		return false

@@ -2,9 +2,12 @@ package local
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -64,6 +67,9 @@ func killIfHas(pid int, entry []byte) (again bool) {
 	}
 	defer process.Release() //nolint:errcheck // closes a pidfd
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if errors.Is(err, unix.EIO) {
+		return true // what was being read has been replaced by an execve
+	}
 	if err != nil {
 		return false // gone, or another user's
 	}
