@@ -155,15 +155,6 @@ func (b *Bound) stop(grace time.Duration) {
 	wg.Wait()
 }
 
-// Run listens on all endpoints and serves them until ctx ends.
-func Run(ctx context.Context, grace time.Duration, endpoints ...Endpoint) error {
-	b, err := Listen(ctx, endpoints...)
-	if err != nil {
-		return err
-	}
-	return b.Serve(ctx, grace)
-}
-
 type endpointError struct {
 	setting string
 	err     error

@@ -138,7 +138,7 @@ func TestPortInUseNamesTheSetting(t *testing.T) {
 	require.NoError(t, free.Close())
 
 	handler := http.NotFoundHandler()
-	err = server.Run(t.Context(), time.Second,
+	_, err = server.Listen(t.Context(),
 		server.HTTP("listen.metrics", free.Addr().String(), handler, nil),
 		server.HTTP("listen.api", taken.Addr().String(), handler, nil),
 		server.HTTP("listen.runners", "192.0.2.1:0", handler, nil))

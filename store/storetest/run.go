@@ -44,6 +44,7 @@ func Run(t *testing.T, open Opener) {
 		{"Leases", leaseContract},
 		{"Memory", memoryContract},
 		{"Views", viewContract},
+		{"States", stateContract},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {
