@@ -70,12 +70,24 @@ func TestReadOnly(t *testing.T) {
 	var p pluginsdk.ReadOnly
 	_, setErr := p.SetDesired(t.Context(), pluginsdk.SetDesired{})
 	_, removeErr := p.Remove(t.Context(), "g", []string{"i"}, "t")
-	_, withdrawErr := p.Withdraw(t.Context(), "g", 1, "t")
-	for _, err := range []error{setErr, removeErr, withdrawErr, p.Protect(t.Context(), "g", nil, true)} {
+	for _, err := range []error{setErr, removeErr} {
 		require.ErrorIs(t, err, pluginsdk.ErrUnsupported)
 		require.ErrorContains(t, err, "only reads")
 	}
-	require.ErrorIs(t, p.Watch(t.Context(), nil, nil), pluginsdk.ErrUnsupported)
+}
+
+func TestUnsupported(t *testing.T) {
+	var p pluginsdk.Unsupported
+	_, withdrawErr := p.Withdraw(t.Context(), "g", 1, "t")
+	_, findErr := p.Findings(t.Context(), nil)
+	_, countErr := p.Count(t.Context(), "m")
+	for _, err := range []error{
+		withdrawErr, findErr, countErr, p.Protect(t.Context(), "g", nil, true), p.CompleteHook(t.Context(), "g", nil),
+		p.ReportUnhealthy(t.Context(), "g", nil), p.Watch(t.Context(), nil, nil),
+	} {
+		require.ErrorIs(t, err, pluginsdk.ErrUnsupported)
+		require.ErrorContains(t, err, "this provider can't")
+	}
 }
 
 func TestConfigured(t *testing.T) {

@@ -29,8 +29,8 @@ func (c *client) Describe(ctx context.Context) (Description, error) {
 	if err != nil {
 		return Description{}, fromStatus(ctx, err)
 	}
-	if v := w.GetContractVersion(); v != ContractVersion {
-		return Description{}, Errorf(KindInvalid, "the plugin speaks contract version %d, this side speaks %d", v, ContractVersion)
+	if v := w.GetContractVersion(); v < OldestContract || v > ContractVersion {
+		return Description{}, Errorf(KindInvalid, "the plugin speaks contract version %d, this side speaks %d and %d", v, OldestContract, ContractVersion)
 	}
 	d := Description{Name: w.GetName(), Version: w.GetVersion(), ConfigSchema: w.GetConfigSchema()}
 	for _, number := range w.GetCapabilities() {
@@ -97,6 +97,32 @@ func (c *client) Withdraw(ctx context.Context, group string, expected int, token
 func (c *client) Protect(ctx context.Context, group string, ids []string, protected bool) error {
 	_, err := c.rpc.Protect(ctx, &providerv1.ProtectRequest{Group: group, InstanceIds: ids, Protected: protected})
 	return fromStatus(ctx, err)
+}
+
+func (c *client) CompleteHook(ctx context.Context, group string, ids []string) error {
+	_, err := c.rpc.CompleteHook(ctx, &providerv1.CompleteHookRequest{Group: group, InstanceIds: ids})
+	return fromStatus(ctx, err)
+}
+
+func (c *client) ReportUnhealthy(ctx context.Context, group string, ids []string) error {
+	_, err := c.rpc.ReportUnhealthy(ctx, &providerv1.ReportUnhealthyRequest{Group: group, InstanceIds: ids})
+	return fromStatus(ctx, err)
+}
+
+func (c *client) Findings(ctx context.Context, groups []string) ([]Finding, error) {
+	w, err := c.rpc.Findings(ctx, &providerv1.FindingsRequest{Groups: groups})
+	if err != nil {
+		return nil, fromStatus(ctx, err)
+	}
+	return each(w.GetFindings(), findingFromWire), nil
+}
+
+func (c *client) Count(ctx context.Context, name string) (Count, error) {
+	w, err := c.rpc.Count(ctx, &providerv1.CountRequest{Name: name})
+	if err != nil {
+		return Count{}, fromStatus(ctx, err)
+	}
+	return Count{Jobs: w.GetJobs(), At: timeFromWire(w.GetAt())}, nil
 }
 
 func (c *client) Watch(ctx context.Context, groups []string, notify func(Interruption)) error {

@@ -6,13 +6,22 @@ import (
 )
 
 // ContractVersion is the version of this contract. A host speaks this one and
-// the one before it.
-const ContractVersion = 1
+// [OldestContract]; so does a plugin that is built with this package.
+//
+// Version 2 added CompleteHook, ReportUnhealthy, Findings and Count, and what
+// Status and ListInstances say of blocked groups, hooks and kept instances. A
+// plugin of version 1 answers ErrUnsupported to the first and leaves the second
+// empty.
+const (
+	ContractVersion = 2
+	OldestContract  = 1
+)
 
 // Limits of one call.
 const (
 	MaxGroupsPerCall    = 1_000 // groups in Status and Watch
-	MaxInstancesPerCall = 1_000 // ids in Remove and Protect; the host pages
+	MaxInstancesPerCall = 1_000 // ids in Remove, Protect, CompleteHook and ReportUnhealthy; the host pages
+	MaxFindings         = 1_000 // of one Findings
 )
 
 // Provider is the promise that a plugin makes. Every implementation is held to
@@ -23,6 +32,9 @@ const (
 // the host lists before it asks again. Numbers are instances. An error is one of
 // this package's (see [Error]); any other error is taken for [ErrTransient].
 // A provider does not retry: the host does.
+//
+// The methods from Withdraw to Count are optional: embed [Unsupported] and write
+// those that the cloud can do, and declare their [Capability].
 type Provider interface {
 	// Describe costs no cloud call and may come before Configure.
 	Describe(ctx context.Context) (Description, error)
@@ -62,6 +74,26 @@ type Provider interface {
 	// ErrUnsupported where there is none.
 	Protect(ctx context.Context, group string, ids []string, protected bool) error
 
+	// CompleteHook lets instances go on that a hook of the group holds for us
+	// (Instance.Hook): a terminating one ends, a launching one enters service. An
+	// instance that nothing holds any more is no error. Until it is called the
+	// provider keeps the hook from running out, as long as the cloud allows and the
+	// group is listed.
+	CompleteHook(ctx context.Context, group string, ids []string) error
+
+	// ReportUnhealthy tells the group that instances are broken, so that it replaces
+	// them; desired does not change. The host has drained them. One that is gone is
+	// no error.
+	ReportUnhealthy(ctx context.Context, group string, ids []string) error
+
+	// Findings looks for settings of the groups that work against Spillway, for a
+	// person to mend. It may be slow and costs calls; nothing found is no entry.
+	Findings(ctx context.Context, groups []string) ([]Finding, error)
+
+	// Count reads the metric that the configuration calls name: a number of jobs. A
+	// metric without a value is an error, never 0.
+	Count(ctx context.Context, name string) (Count, error)
+
 	// Watch calls notify for each interruption of an instance of groups until ctx
 	// ends; it returns nil then. ErrUnsupported where the cloud tells nothing.
 	Watch(ctx context.Context, groups []string, notify func(Interruption)) error
@@ -97,6 +129,10 @@ const (
 	CanProtect       Capability = "protect"
 	CanWatch         Capability = "watch"
 	CanCompareAndSet Capability = "compare_and_set" // expected is enforced, not advisory
+	CanCompleteHook  Capability = "complete_hook"
+	CanReportHealth  Capability = "report_unhealthy"
+	CanFind          Capability = "findings"
+	CanCount         Capability = "count"
 )
 
 // GroupStatus is the group as the cloud sees it.
@@ -106,6 +142,8 @@ type GroupStatus struct {
 	Min, Max     int
 	InTransition bool           // the group says that it is still converging
 	Failures     []GroupFailure // recent failures of what was accepted earlier
+	LaunchHalt   string         // why SetDesired would launch nothing now; empty = it would
+	RemovalHalt  string         // why Remove would be refused now, whoever is named; empty = it would not
 	Err          error          // this group could not be read: the numbers mean nothing
 }
 
@@ -138,7 +176,19 @@ type Instance struct {
 	Spot       bool
 	Protected  bool // from the group's own scale-in
 	Unhealthy  bool
+	Hook       Hook // what of the group holds it for us
+	Kept       bool // somebody has marked it as not to be touched: it is never removed
 }
+
+// Hook is the kind of lifecycle hook that holds an instance until CompleteHook.
+type Hook string
+
+// The hooks.
+const (
+	NoHook          Hook = ""
+	LaunchHook      Hook = "launch"      // it runs and is not in service yet
+	TerminationHook Hook = "termination" // it is being ended and may finish its work
+)
 
 // SetDesired is the request of Provider.SetDesired.
 type SetDesired struct {
@@ -188,4 +238,28 @@ type Interruption struct {
 	InstanceID string
 	Kind       InterruptionKind
 	Deadline   time.Time // zero = not known
+}
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	FindingError   Severity = "error"   // nothing works until somebody changes it
+	FindingWarning Severity = "warning" // it will kill jobs, fight with Spillway or waste money
+)
+
+// Finding is a setting of a group that works against Spillway.
+type Finding struct {
+	Group    string
+	Code     string // stable, in snake_case, such as "az_rebalance"
+	Severity Severity
+	Message  string // what is set, and what comes of it
+	Fix      string // what to do
+}
+
+// Count is a number of jobs, read from a metric.
+type Count struct {
+	Jobs float64   // ≥ 0
+	At   time.Time // when it was true
 }

@@ -1,6 +1,7 @@
 package pluginsdk
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/hashicorp/go-plugin"
@@ -27,13 +28,24 @@ const StdinEnv = "SPILLWAY_PLUGIN_STDIN"
 // 4 MiB is less than a list of the largest group.
 const MaxMessageBytes = 64 << 20
 
-// Handshake is what host and plugin must agree on.
+// Handshake is how host and plugin recognise each other. Which version of the
+// contract they speak is settled by [Versions].
 func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{
-		ProtocolVersion:  ContractVersion,
+		ProtocolVersion:  OldestContract, // of a host that doesn't say what it speaks
 		MagicCookieKey:   CookieKey,
 		MagicCookieValue: CookieValue,
 	}
+}
+
+// Versions is what a side offers; the highest that both offer is spoken. A host
+// passes nil.
+func Versions(p Provider) map[int]plugin.PluginSet {
+	offered := map[int]plugin.PluginSet{}
+	for v := OldestContract; v <= ContractVersion; v++ {
+		offered[v] = plugin.PluginSet{PluginName: &Plugin{Provider: p, Version: v}}
+	}
+	return offered
 }
 
 // Plugin is a provider as go-plugin sees it. A host leaves Provider nil and
@@ -42,13 +54,14 @@ func Handshake() plugin.HandshakeConfig {
 type Plugin struct {
 	plugin.NetRPCUnsupportedPlugin
 	Provider Provider
+	Version  int // of the contract; 0 = ContractVersion
 }
 
 var _ plugin.GRPCPlugin = (*Plugin)(nil)
 
 // GRPCServer registers the provider.
 func (p *Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	Register(s, p.Provider)
+	register(s, p.Provider, cmp.Or(p.Version, ContractVersion))
 	return nil
 }
 

@@ -79,5 +79,5 @@ func TestWhatANewerPluginSaysIsTakenCautiously(t *testing.T) {
 func TestAnotherContractVersionIsRefused(t *testing.T) {
 	_, err := newerPlugin(t, pluginsdk.ContractVersion+1).Describe(context.Background())
 	require.ErrorIs(t, err, pluginsdk.ErrInvalid)
-	require.ErrorContains(t, err, "contract version 2, this side speaks 1")
+	require.ErrorContains(t, err, "contract version 3, this side speaks 1 and 2")
 }

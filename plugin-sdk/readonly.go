@@ -3,9 +3,9 @@ package pluginsdk
 import "context"
 
 // ReadOnly is the part of a provider that changes nothing. Embed it in one that
-// only reads, declare no capability, and its pools can be run in shadow mode, where
-// decisions are made, recorded and shown but not carried out.
-type ReadOnly struct{}
+// only reads, and its pools can be run in shadow mode, where decisions are made,
+// recorded and shown but not carried out.
+type ReadOnly struct{ Unsupported }
 
 func errReadOnly() error {
 	return Errorf(KindUnsupported, "this version of the plugin only reads: run the pool in shadow mode, or use a version that writes")
@@ -17,17 +17,4 @@ func (ReadOnly) SetDesired(context.Context, SetDesired) (int, error) { return 0,
 // Remove is ErrUnsupported.
 func (ReadOnly) Remove(context.Context, string, []string, string) ([]RemoveResult, error) {
 	return nil, errReadOnly()
-}
-
-// Withdraw is ErrUnsupported.
-func (ReadOnly) Withdraw(context.Context, string, int, string) (WithdrawResult, error) {
-	return WithdrawResult{}, errReadOnly()
-}
-
-// Protect is ErrUnsupported.
-func (ReadOnly) Protect(context.Context, string, []string, bool) error { return errReadOnly() }
-
-// Watch is ErrUnsupported.
-func (ReadOnly) Watch(context.Context, []string, func(Interruption)) error {
-	return Errorf(KindUnsupported, "this version of the plugin does not listen for interruptions")
 }

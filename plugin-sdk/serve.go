@@ -54,9 +54,9 @@ func Serve(p Provider) {
 	go life.watchSignals()
 	go life.watchParent()
 	plugin.Serve(&plugin.ServeConfig{
-		HandshakeConfig: Handshake(),
-		Plugins:         plugin.PluginSet{PluginName: &Plugin{Provider: closer}},
-		Logger:          hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Warn, JSONFormat: true}),
+		HandshakeConfig:  Handshake(),
+		VersionedPlugins: Versions(closer),
+		Logger:           hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Warn, JSONFormat: true}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			return life.serve(grpc.NewServer(append(opts,
 				grpc.MaxRecvMsgSize(MaxMessageBytes),

@@ -11,13 +11,18 @@ import (
 
 // Register serves p on s. [Serve] does it for a plugin's main.
 func Register(s grpc.ServiceRegistrar, p Provider) {
-	providerv1.RegisterProviderServiceServer(s, &server{provider: p})
+	register(s, p, ContractVersion)
+}
+
+func register(s grpc.ServiceRegistrar, p Provider, contract int) {
+	providerv1.RegisterProviderServiceServer(s, &server{provider: p, contract: contract})
 }
 
 // server carries calls from the wire to the provider.
 type server struct {
 	providerv1.UnimplementedProviderServiceServer
 	provider Provider
+	contract int // the version that was agreed on
 }
 
 func (s *server) Describe(ctx context.Context, _ *providerv1.DescribeRequest) (*providerv1.DescribeResponse, error) {
@@ -28,7 +33,7 @@ func (s *server) Describe(ctx context.Context, _ *providerv1.DescribeRequest) (*
 	w := &providerv1.DescribeResponse{
 		Name:            d.Name,
 		Version:         d.Version,
-		ContractVersion: ContractVersion,
+		ContractVersion: toInt32(s.contract),
 		ConfigSchema:    d.ConfigSchema,
 	}
 	for _, c := range d.Capabilities {
@@ -100,6 +105,45 @@ func (s *server) Protect(ctx context.Context, r *providerv1.ProtectRequest) (*pr
 		return nil, toStatus(ctx, err)
 	}
 	return &providerv1.ProtectResponse{}, nil
+}
+
+func (s *server) CompleteHook(ctx context.Context, r *providerv1.CompleteHookRequest) (*providerv1.CompleteHookResponse, error) {
+	if err := CheckInstances(r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	if err := s.provider.CompleteHook(ctx, r.GetGroup(), r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.CompleteHookResponse{}, nil
+}
+
+func (s *server) ReportUnhealthy(ctx context.Context, r *providerv1.ReportUnhealthyRequest) (*providerv1.ReportUnhealthyResponse, error) {
+	if err := CheckInstances(r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	if err := s.provider.ReportUnhealthy(ctx, r.GetGroup(), r.GetInstanceIds()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.ReportUnhealthyResponse{}, nil
+}
+
+func (s *server) Findings(ctx context.Context, r *providerv1.FindingsRequest) (*providerv1.FindingsResponse, error) {
+	if err := CheckGroups(r.GetGroups()); err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	all, err := s.provider.Findings(ctx, r.GetGroups())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.FindingsResponse{Findings: each(all, findingToWire)}, nil
+}
+
+func (s *server) Count(ctx context.Context, r *providerv1.CountRequest) (*providerv1.CountResponse, error) {
+	got, err := s.provider.Count(ctx, r.GetName())
+	if err != nil {
+		return nil, toStatus(ctx, err)
+	}
+	return &providerv1.CountResponse{Jobs: got.Jobs, At: timeToWire(got.At)}, nil
 }
 
 // Watch lets notify be called from any goroutine, although a stream takes one

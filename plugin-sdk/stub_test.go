@@ -9,6 +9,7 @@ import (
 // stub is a provider made of functions; a nil one answers with zero values. It
 // notes what it was asked.
 type stub struct {
+	pluginsdk.Unsupported
 	describe   func() (pluginsdk.Description, error)
 	configure  func([]byte) error
 	status     func([]string) ([]pluginsdk.GroupStatus, error)

@@ -37,12 +37,25 @@ var (
 		CanProtect:       providerv1.Capability_CAPABILITY_PROTECT,
 		CanWatch:         providerv1.Capability_CAPABILITY_WATCH,
 		CanCompareAndSet: providerv1.Capability_CAPABILITY_COMPARE_AND_SET,
+		CanCompleteHook:  providerv1.Capability_CAPABILITY_COMPLETE_HOOK,
+		CanReportHealth:  providerv1.Capability_CAPABILITY_REPORT_UNHEALTHY,
+		CanFind:          providerv1.Capability_CAPABILITY_FINDINGS,
+		CanCount:         providerv1.Capability_CAPABILITY_COUNT,
 	})
 	instanceStates = newEnum(map[InstanceState]providerv1.InstanceState{
 		StateUnknown:  providerv1.InstanceState_INSTANCE_STATE_UNSPECIFIED,
 		StateCreating: providerv1.InstanceState_INSTANCE_STATE_CREATING,
 		StateRunning:  providerv1.InstanceState_INSTANCE_STATE_RUNNING,
 		StateDeleting: providerv1.InstanceState_INSTANCE_STATE_DELETING,
+	})
+	hooks = newEnum(map[Hook]providerv1.Hook{
+		NoHook:          providerv1.Hook_HOOK_UNSPECIFIED,
+		LaunchHook:      providerv1.Hook_HOOK_LAUNCH,
+		TerminationHook: providerv1.Hook_HOOK_TERMINATION,
+	})
+	severities = newEnum(map[Severity]providerv1.Severity{
+		FindingWarning: providerv1.Severity_SEVERITY_WARNING,
+		FindingError:   providerv1.Severity_SEVERITY_ERROR,
 	})
 	outcomes = newEnum(map[RemoveOutcome]providerv1.RemoveOutcome{
 		Removed:     providerv1.RemoveOutcome_REMOVE_OUTCOME_REMOVED,
@@ -85,6 +98,8 @@ func statusToWire(s GroupStatus) *providerv1.GroupStatus {
 		Min:          toInt32(s.Min),
 		Max:          toInt32(s.Max),
 		InTransition: s.InTransition,
+		LaunchHalt:   clip(s.LaunchHalt),
+		RemovalHalt:  clip(s.RemovalHalt),
 		Error:        errorToWire(s.Err),
 	}
 	for _, f := range s.Failures {
@@ -102,6 +117,8 @@ func statusFromWire(w *providerv1.GroupStatus) GroupStatus {
 		Min:          int(w.GetMin()),
 		Max:          int(w.GetMax()),
 		InTransition: w.GetInTransition(),
+		LaunchHalt:   clip(w.GetLaunchHalt()),
+		RemovalHalt:  clip(w.GetRemovalHalt()),
 		Err:          errorFromWire(w.GetError()),
 	}
 	for _, f := range w.GetFailures() {
@@ -125,6 +142,8 @@ func instanceToWire(i Instance) *providerv1.Instance {
 		Spot:       i.Spot,
 		Protected:  i.Protected,
 		Unhealthy:  i.Unhealthy,
+		Hook:       hooks.wire(i.Hook),
+		Kept:       i.Kept,
 	}
 }
 
@@ -133,6 +152,7 @@ func instanceFromWire(w *providerv1.Instance) Instance {
 	if !ok {
 		state = StateUnknown
 	}
+	hook, _ := hooks.golang(w.GetHook()) // one that this version doesn't know can't be completed by it
 	return Instance{
 		ID:         w.GetId(),
 		State:      state,
@@ -141,6 +161,8 @@ func instanceFromWire(w *providerv1.Instance) Instance {
 		Spot:       w.GetSpot(),
 		Protected:  w.GetProtected(),
 		Unhealthy:  w.GetUnhealthy(),
+		Hook:       hook,
+		Kept:       w.GetKept(),
 	}
 }
 
@@ -184,5 +206,21 @@ func interruptionFromWire(w *providerv1.WatchResponse) Interruption {
 		InstanceID: w.GetInstanceId(),
 		Kind:       kind,
 		Deadline:   timeFromWire(w.GetDeadline()),
+	}
+}
+
+func findingToWire(f Finding) *providerv1.Finding {
+	return &providerv1.Finding{
+		Group: f.Group, Code: f.Code, Severity: severities.wire(f.Severity), Message: clip(f.Message), Fix: clip(f.Fix),
+	}
+}
+
+func findingFromWire(w *providerv1.Finding) Finding {
+	severity, ok := severities.golang(w.GetSeverity())
+	if !ok {
+		severity = FindingWarning
+	}
+	return Finding{
+		Group: w.GetGroup(), Code: w.GetCode(), Severity: severity, Message: clip(w.GetMessage()), Fix: clip(w.GetFix()),
 	}
 }

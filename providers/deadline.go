@@ -77,3 +77,15 @@ func (d *deadline) Withdraw(ctx context.Context, expected int) (pluginsdk.Withdr
 	defer cancel()
 	return d.next.Withdraw(ctx, expected)
 }
+
+func (d *deadline) CompleteHook(ctx context.Context, ids []string) error {
+	ctx, cancel := d.write(ctx)
+	defer cancel()
+	return d.next.CompleteHook(ctx, ids)
+}
+
+func (d *deadline) ReportUnhealthy(ctx context.Context, ids []string) error {
+	ctx, cancel := d.write(ctx)
+	defer cancel()
+	return d.next.ReportUnhealthy(ctx, ids)
+}

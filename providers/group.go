@@ -15,6 +15,8 @@ type Calls interface {
 	SetDesired(ctx context.Context, target, expected int) (int, error)
 	Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveResult, error)
 	Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawResult, error)
+	CompleteHook(ctx context.Context, ids []string) error
+	ReportUnhealthy(ctx context.Context, ids []string) error
 }
 
 // Group is one pool's view of one provider group: [Calls], decorated.
@@ -67,4 +69,18 @@ func (w *wire) Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawRe
 	return call(ctx, w.plugin, func(ctx context.Context, p pluginsdk.Provider) (pluginsdk.WithdrawResult, error) {
 		return p.Withdraw(ctx, w.group, expected, rand.Text())
 	})
+}
+
+func (w *wire) CompleteHook(ctx context.Context, ids []string) error {
+	_, err := call(ctx, w.plugin, func(ctx context.Context, p pluginsdk.Provider) (struct{}, error) {
+		return struct{}{}, p.CompleteHook(ctx, w.group, ids)
+	})
+	return err
+}
+
+func (w *wire) ReportUnhealthy(ctx context.Context, ids []string) error {
+	_, err := call(ctx, w.plugin, func(ctx context.Context, p pluginsdk.Provider) (struct{}, error) {
+		return struct{}{}, p.ReportUnhealthy(ctx, w.group, ids)
+	})
+	return err
 }

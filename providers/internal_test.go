@@ -71,3 +71,7 @@ func removedAll(ids []string) []pluginsdk.RemoveResult {
 	}
 	return results
 }
+
+func (s *scripted) CompleteHook(context.Context, []string) error { return pluginsdk.ErrUnsupported }
+
+func (s *scripted) ReportUnhealthy(context.Context, []string) error { return pluginsdk.ErrUnsupported }

@@ -72,8 +72,8 @@ func (l *launcher) launch(ctx context.Context) (*session, error) {
 
 func (l *launcher) clientConfig(proc *process, dir string) *plugin.ClientConfig {
 	return &plugin.ClientConfig{
-		HandshakeConfig: pluginsdk.Handshake(),
-		Plugins:         plugin.PluginSet{pluginsdk.PluginName: connection{}},
+		HandshakeConfig:  pluginsdk.Handshake(),
+		VersionedPlugins: versions(),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			proc.cmd.Env = append(proc.cmd.Env, cmd.Env...) // go-plugin's own variables
 			return proc, nil
@@ -91,6 +91,15 @@ func (l *launcher) clientConfig(proc *process, dir string) *plugin.ClientConfig 
 		SyncStderr: l.output,
 		Logger:     hclog.NewNullLogger(), // all that it says, we return as an error
 	}
+}
+
+// versions are those of the contract that this host speaks.
+func versions() map[int]plugin.PluginSet {
+	offered := map[int]plugin.PluginSet{}
+	for v := pluginsdk.OldestContract; v <= pluginsdk.ContractVersion; v++ {
+		offered[v] = plugin.PluginSet{pluginsdk.PluginName: connection{}}
+	}
+	return offered
 }
 
 // connection dispenses the bare connection: health is on it too.
@@ -203,8 +212,9 @@ func (l *launcher) reason(p *process, err error) string {
 		return fmt.Sprintf("ended before the handshake (%s)%s", p.fate(), said(words))
 	case len(fields) < 5:
 		return fmt.Sprintf("wrote %.200q on standard output before the handshake: that is go-plugin's until Serve, print to standard error", first)
-	case fields[1] != strconv.Itoa(pluginsdk.ContractVersion):
-		return fmt.Sprintf("speaks version %.20s of the contract, this control plane speaks %d", fields[1], pluginsdk.ContractVersion)
+	case !speaks(fields[1]):
+		return fmt.Sprintf("speaks version %.20s of the contract, this control plane speaks %d and %d",
+			fields[1], pluginsdk.OldestContract, pluginsdk.ContractVersion)
 	case fields[4] != string(plugin.ProtocolGRPC):
 		return fmt.Sprintf("speaks %.20s, not %s", fields[4], plugin.ProtocolGRPC)
 	case !p.wasKilled():
@@ -212,6 +222,11 @@ func (l *launcher) reason(p *process, err error) string {
 	default:
 		return ""
 	}
+}
+
+func speaks(version string) bool {
+	v, err := strconv.Atoi(version)
+	return err == nil && v >= pluginsdk.OldestContract && v <= pluginsdk.ContractVersion
 }
 
 func said(words string) string {

@@ -18,6 +18,8 @@ const (
 	OpSetDesired    Op = "set_desired"
 	OpRemove        Op = "remove"
 	OpWithdraw      Op = "withdraw"
+	OpCompleteHook  Op = "complete_hook"
+	OpUnhealthy     Op = "report_unhealthy"
 )
 
 // CallInfo says which call.
@@ -104,4 +106,14 @@ func (o *observation) Remove(ctx context.Context, ids []string) ([]pluginsdk.Rem
 
 func (o *observation) Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawResult, error) {
 	return watched(o, OpWithdraw, func() (pluginsdk.WithdrawResult, error) { return o.next.Withdraw(ctx, expected) })
+}
+
+func (o *observation) CompleteHook(ctx context.Context, ids []string) error {
+	_, err := watched(o, OpCompleteHook, func() (struct{}, error) { return struct{}{}, o.next.CompleteHook(ctx, ids) })
+	return err
+}
+
+func (o *observation) ReportUnhealthy(ctx context.Context, ids []string) error {
+	_, err := watched(o, OpUnhealthy, func() (struct{}, error) { return struct{}{}, o.next.ReportUnhealthy(ctx, ids) })
+	return err
 }

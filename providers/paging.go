@@ -7,7 +7,7 @@ import (
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// paging keeps Remove within the contract's limit for one call.
+// paging keeps calls that name instances within the contract's limit for one call.
 type paging struct{ next Calls }
 
 func (p *paging) Status(ctx context.Context) (pluginsdk.GroupStatus, error) {
@@ -45,4 +45,22 @@ func (p *paging) Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveRe
 
 func (p *paging) Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawResult, error) {
 	return p.next.Withdraw(ctx, expected)
+}
+
+func (p *paging) CompleteHook(ctx context.Context, ids []string) error {
+	return eachPage(ids, func(page []string) error { return p.next.CompleteHook(ctx, page) })
+}
+
+func (p *paging) ReportUnhealthy(ctx context.Context, ids []string) error {
+	return eachPage(ids, func(page []string) error { return p.next.ReportUnhealthy(ctx, page) })
+}
+
+// eachPage stops at the first page that fails; both calls may be repeated.
+func eachPage(ids []string, ask func(page []string) error) error {
+	for page := range slices.Chunk(ids, pluginsdk.MaxInstancesPerCall) {
+		if err := ask(page); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -87,6 +87,8 @@ func serveRaw(h plugin.HandshakeConfig) {
 
 // testProvider obeys the contract, except for groups whose name says otherwise.
 type testProvider struct {
+	pluginsdk.Unsupported
+
 	mu struct {
 		sync.Mutex
 		desired  map[string]int

@@ -53,6 +53,7 @@ func (v *validation) Status(ctx context.Context) (pluginsdk.GroupStatus, error) 
 	s.Max = min(s.Max, maxDesired) // the largest number that there is means unlimited
 	s.Min = min(s.Min, maxDesired)
 	s.Failures = cleanFailures(s.Failures)
+	s.LaunchHalt, s.RemovalHalt = cut(s.LaunchHalt), cut(s.RemovalHalt)
 	return s, nil
 }
 
@@ -126,8 +127,8 @@ func (v *validation) conflict(op Op, err error) error {
 }
 
 func (v *validation) Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveResult, error) {
-	if slices.Contains(ids, "") {
-		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "group %q: an empty instance id", v.group)
+	if err := v.named(ids); err != nil {
+		return nil, err
 	}
 	results, err := v.next.Remove(ctx, ids)
 	if err != nil {
@@ -153,6 +154,28 @@ func (v *validation) Withdraw(ctx context.Context, expected int) (pluginsdk.With
 		return pluginsdk.WithdrawResult{}, v.refused(OpWithdraw, "desired %d after %d were withdrawn, for expected %d", w.Desired, w.Withdrawn, expected)
 	}
 	return w, nil
+}
+
+func (v *validation) CompleteHook(ctx context.Context, ids []string) error {
+	if err := v.named(ids); err != nil {
+		return err
+	}
+	return v.next.CompleteHook(ctx, ids)
+}
+
+func (v *validation) ReportUnhealthy(ctx context.Context, ids []string) error {
+	if err := v.named(ids); err != nil {
+		return err
+	}
+	return v.next.ReportUnhealthy(ctx, ids)
+}
+
+// named checks the ids of a request.
+func (v *validation) named(ids []string) error {
+	if slices.Contains(ids, "") {
+		return pluginsdk.Errorf(pluginsdk.KindInvalid, "group %q: an empty instance id", v.group)
+	}
+	return nil
 }
 
 // cut bounds a text that is only shown.

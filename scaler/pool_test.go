@@ -463,3 +463,7 @@ func TestC14_JobsThatANearlyUsedUpInstanceCannotTakeGetAnother(t *testing.T) {
 	}
 	require.Empty(t, r.taken(), "I3: one launch for it")
 }
+
+func (w *world) CompleteHook(context.Context, []string) error { return pluginsdk.ErrUnsupported }
+
+func (w *world) ReportUnhealthy(context.Context, []string) error { return pluginsdk.ErrUnsupported }

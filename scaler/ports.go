@@ -19,6 +19,8 @@ type Group interface {
 	SetDesired(ctx context.Context, target, expected int) (int, error)
 	Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveResult, error)
 	Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawResult, error)
+	CompleteHook(ctx context.Context, ids []string) error
+	ReportUnhealthy(ctx context.Context, ids []string) error
 }
 
 // Machines is the runners of all pools and the way to have them drained.

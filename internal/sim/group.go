@@ -80,3 +80,12 @@ func (g *group) Withdraw(_ context.Context, expected int) (pluginsdk.WithdrawRes
 	w.rules.write(g)
 	return g.site.cloud.Withdraw(w.now, expected)
 }
+
+// CompleteHook and ReportUnhealthy are not what this cloud has.
+func (g *group) CompleteHook(context.Context, []string) error {
+	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "no hooks")
+}
+
+func (g *group) ReportUnhealthy(context.Context, []string) error {
+	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "no health checks")
+}

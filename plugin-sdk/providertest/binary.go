@@ -36,7 +36,7 @@ func Launch(path string, env []string, stderr io.Writer) (p pluginsdk.Provider, 
 	cmd.Env = env
 	c := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  pluginsdk.Handshake(),
-		Plugins:          plugin.PluginSet{pluginsdk.PluginName: &pluginsdk.Plugin{}},
+		VersionedPlugins: pluginsdk.Versions(nil),
 		Cmd:              cmd,
 		SkipHostEnv:      true,
 		AutoMTLS:         true,

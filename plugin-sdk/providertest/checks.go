@@ -65,7 +65,10 @@ func describe(ctx context.Context, t *trial) error {
 	if d.Name == "" || d.Version == "" {
 		return fmt.Errorf("name %q and version %q must both be said", d.Name, d.Version)
 	}
-	known := []pluginsdk.Capability{pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanWatch, pluginsdk.CanCompareAndSet}
+	known := []pluginsdk.Capability{
+		pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanWatch, pluginsdk.CanCompareAndSet,
+		pluginsdk.CanCompleteHook, pluginsdk.CanReportHealth, pluginsdk.CanFind, pluginsdk.CanCount,
+	}
 	seen := map[pluginsdk.Capability]bool{}
 	for _, c := range d.Capabilities {
 		if !slices.Contains(known, c) || seen[c] {

@@ -13,6 +13,8 @@ import (
 // memory is a cloud with one group, "g". bug names the promise that it breaks;
 // empty: none.
 type memory struct {
+	pluginsdk.Unsupported
+
 	bug  string
 	caps []pluginsdk.Capability
 	mu   struct {

@@ -14,6 +14,8 @@ const Version = "0.1.0"
 
 // Provider serves several groups on the wall clock.
 type Provider struct {
+	pluginsdk.Unsupported
+
 	// Exit ends the process, for the fault "exit"; nil answers the call with
 	// ErrTransient instead, as a host sees a plugin that died.
 	Exit func()
@@ -169,11 +171,6 @@ func (p *Provider) Protect(ctx context.Context, group string, ids []string, prot
 		return err
 	}
 	return cloud.Protect(time.Now(), ids, protected)
-}
-
-// Watch implements pluginsdk.Provider: on the wall clock nothing is interrupted.
-func (p *Provider) Watch(context.Context, []string, func(pluginsdk.Interruption)) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "the fake cloud tells of no interruption")
 }
 
 // Close implements pluginsdk.Provider.

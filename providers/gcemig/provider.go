@@ -101,12 +101,6 @@ func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.
 	return list, nil
 }
 
-// Protect implements pluginsdk.Provider: managed instance groups have no such
-// protection.
-func (p *Provider) Protect(context.Context, string, []string, bool) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "managed instance groups have no protection from scale-in")
-}
-
 // Close implements pluginsdk.Provider.
 func (p *Provider) Close(context.Context) error {
 	s, err := p.configured.Get()

@@ -17,8 +17,11 @@ const Version = "0.1.0"
 // 3 s for the whole plugin.
 const closeGrace = 1500 * time.Millisecond
 
-// Provider keeps groups of processes.
+// Provider keeps groups of processes. They never scale in by themselves, and
+// nobody tells before one ends.
 type Provider struct {
+	pluginsdk.Unsupported
+
 	mu struct {
 		sync.Mutex
 		config  *config // nil until Configure
@@ -189,16 +192,6 @@ func (p *Provider) Withdraw(_ context.Context, name string, expected int, token 
 		g.desired -= len(waiting)
 		return pluginsdk.WithdrawResult{Desired: g.desired, Withdrawn: len(waiting)}, nil
 	})
-}
-
-// Protect implements pluginsdk.Provider: these groups never scale in by themselves.
-func (p *Provider) Protect(context.Context, string, []string, bool) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "local groups never scale in by themselves")
-}
-
-// Watch implements pluginsdk.Provider: nobody tells before a process ends.
-func (p *Provider) Watch(context.Context, []string, func(pluginsdk.Interruption)) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "nobody tells before a process ends")
 }
 
 // Close ends all instances: they can't outlive the plugin. It returns when they

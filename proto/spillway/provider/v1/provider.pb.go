@@ -33,11 +33,15 @@ const (
 type Capability int32
 
 const (
-	Capability_CAPABILITY_UNSPECIFIED     Capability = 0
-	Capability_CAPABILITY_WITHDRAW        Capability = 1
-	Capability_CAPABILITY_PROTECT         Capability = 2
-	Capability_CAPABILITY_WATCH           Capability = 3
-	Capability_CAPABILITY_COMPARE_AND_SET Capability = 4 // expected is enforced by the cloud, not advisory
+	Capability_CAPABILITY_UNSPECIFIED      Capability = 0
+	Capability_CAPABILITY_WITHDRAW         Capability = 1
+	Capability_CAPABILITY_PROTECT          Capability = 2
+	Capability_CAPABILITY_WATCH            Capability = 3
+	Capability_CAPABILITY_COMPARE_AND_SET  Capability = 4 // expected is enforced by the cloud, not advisory
+	Capability_CAPABILITY_COMPLETE_HOOK    Capability = 5
+	Capability_CAPABILITY_REPORT_UNHEALTHY Capability = 6
+	Capability_CAPABILITY_FINDINGS         Capability = 7
+	Capability_CAPABILITY_COUNT            Capability = 8
 )
 
 // Enum value maps for Capability.
@@ -48,13 +52,21 @@ var (
 		2: "CAPABILITY_PROTECT",
 		3: "CAPABILITY_WATCH",
 		4: "CAPABILITY_COMPARE_AND_SET",
+		5: "CAPABILITY_COMPLETE_HOOK",
+		6: "CAPABILITY_REPORT_UNHEALTHY",
+		7: "CAPABILITY_FINDINGS",
+		8: "CAPABILITY_COUNT",
 	}
 	Capability_value = map[string]int32{
-		"CAPABILITY_UNSPECIFIED":     0,
-		"CAPABILITY_WITHDRAW":        1,
-		"CAPABILITY_PROTECT":         2,
-		"CAPABILITY_WATCH":           3,
-		"CAPABILITY_COMPARE_AND_SET": 4,
+		"CAPABILITY_UNSPECIFIED":      0,
+		"CAPABILITY_WITHDRAW":         1,
+		"CAPABILITY_PROTECT":          2,
+		"CAPABILITY_WATCH":            3,
+		"CAPABILITY_COMPARE_AND_SET":  4,
+		"CAPABILITY_COMPLETE_HOOK":    5,
+		"CAPABILITY_REPORT_UNHEALTHY": 6,
+		"CAPABILITY_FINDINGS":         7,
+		"CAPABILITY_COUNT":            8,
 	}
 )
 
@@ -137,6 +149,56 @@ func (InstanceState) EnumDescriptor() ([]byte, []int) {
 	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{1}
 }
 
+// Hook is the kind of lifecycle hook that holds an instance until CompleteHook.
+type Hook int32
+
+const (
+	Hook_HOOK_UNSPECIFIED Hook = 0 // none
+	Hook_HOOK_LAUNCH      Hook = 1
+	Hook_HOOK_TERMINATION Hook = 2
+)
+
+// Enum value maps for Hook.
+var (
+	Hook_name = map[int32]string{
+		0: "HOOK_UNSPECIFIED",
+		1: "HOOK_LAUNCH",
+		2: "HOOK_TERMINATION",
+	}
+	Hook_value = map[string]int32{
+		"HOOK_UNSPECIFIED": 0,
+		"HOOK_LAUNCH":      1,
+		"HOOK_TERMINATION": 2,
+	}
+)
+
+func (x Hook) Enum() *Hook {
+	p := new(Hook)
+	*p = x
+	return p
+}
+
+func (x Hook) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Hook) Descriptor() protoreflect.EnumDescriptor {
+	return file_spillway_provider_v1_provider_proto_enumTypes[2].Descriptor()
+}
+
+func (Hook) Type() protoreflect.EnumType {
+	return &file_spillway_provider_v1_provider_proto_enumTypes[2]
+}
+
+func (x Hook) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Hook.Descriptor instead.
+func (Hook) EnumDescriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{2}
+}
+
 type RemoveOutcome int32
 
 const (
@@ -173,11 +235,11 @@ func (x RemoveOutcome) String() string {
 }
 
 func (RemoveOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_spillway_provider_v1_provider_proto_enumTypes[2].Descriptor()
+	return file_spillway_provider_v1_provider_proto_enumTypes[3].Descriptor()
 }
 
 func (RemoveOutcome) Type() protoreflect.EnumType {
-	return &file_spillway_provider_v1_provider_proto_enumTypes[2]
+	return &file_spillway_provider_v1_provider_proto_enumTypes[3]
 }
 
 func (x RemoveOutcome) Number() protoreflect.EnumNumber {
@@ -186,7 +248,56 @@ func (x RemoveOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RemoveOutcome.Descriptor instead.
 func (RemoveOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{2}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{3}
+}
+
+type Severity int32
+
+const (
+	Severity_SEVERITY_UNSPECIFIED Severity = 0 // = warning
+	Severity_SEVERITY_WARNING     Severity = 1
+	Severity_SEVERITY_ERROR       Severity = 2
+)
+
+// Enum value maps for Severity.
+var (
+	Severity_name = map[int32]string{
+		0: "SEVERITY_UNSPECIFIED",
+		1: "SEVERITY_WARNING",
+		2: "SEVERITY_ERROR",
+	}
+	Severity_value = map[string]int32{
+		"SEVERITY_UNSPECIFIED": 0,
+		"SEVERITY_WARNING":     1,
+		"SEVERITY_ERROR":       2,
+	}
+)
+
+func (x Severity) Enum() *Severity {
+	p := new(Severity)
+	*p = x
+	return p
+}
+
+func (x Severity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Severity) Descriptor() protoreflect.EnumDescriptor {
+	return file_spillway_provider_v1_provider_proto_enumTypes[4].Descriptor()
+}
+
+func (Severity) Type() protoreflect.EnumType {
+	return &file_spillway_provider_v1_provider_proto_enumTypes[4]
+}
+
+func (x Severity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Severity.Descriptor instead.
+func (Severity) EnumDescriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{4}
 }
 
 type InterruptionKind int32
@@ -228,11 +339,11 @@ func (x InterruptionKind) String() string {
 }
 
 func (InterruptionKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_spillway_provider_v1_provider_proto_enumTypes[3].Descriptor()
+	return file_spillway_provider_v1_provider_proto_enumTypes[5].Descriptor()
 }
 
 func (InterruptionKind) Type() protoreflect.EnumType {
-	return &file_spillway_provider_v1_provider_proto_enumTypes[3]
+	return &file_spillway_provider_v1_provider_proto_enumTypes[5]
 }
 
 func (x InterruptionKind) Number() protoreflect.EnumNumber {
@@ -241,7 +352,7 @@ func (x InterruptionKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InterruptionKind.Descriptor instead.
 func (InterruptionKind) EnumDescriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{3}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{5}
 }
 
 type ErrorKind int32
@@ -298,11 +409,11 @@ func (x ErrorKind) String() string {
 }
 
 func (ErrorKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_spillway_provider_v1_provider_proto_enumTypes[4].Descriptor()
+	return file_spillway_provider_v1_provider_proto_enumTypes[6].Descriptor()
 }
 
 func (ErrorKind) Type() protoreflect.EnumType {
-	return &file_spillway_provider_v1_provider_proto_enumTypes[4]
+	return &file_spillway_provider_v1_provider_proto_enumTypes[6]
 }
 
 func (x ErrorKind) Number() protoreflect.EnumNumber {
@@ -311,7 +422,7 @@ func (x ErrorKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorKind.Descriptor instead.
 func (ErrorKind) EnumDescriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{4}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{6}
 }
 
 type DescribeRequest struct {
@@ -603,6 +714,8 @@ type GroupStatus struct {
 	InTransition  bool                   `protobuf:"varint,5,opt,name=in_transition,json=inTransition,proto3" json:"in_transition,omitempty"` // the group itself says that it is still converging
 	Error         *ProviderError         `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                                    // this group could not be read; the numbers mean nothing
 	Failures      []*GroupFailure        `protobuf:"bytes,7,rep,name=failures,proto3" json:"failures,omitempty"`                              // recent failures of what was accepted earlier
+	LaunchHalt    string                 `protobuf:"bytes,8,opt,name=launch_halt,json=launchHalt,proto3" json:"launch_halt,omitempty"`        // why SetDesired would launch nothing now; empty: it would
+	RemovalHalt   string                 `protobuf:"bytes,9,opt,name=removal_halt,json=removalHalt,proto3" json:"removal_halt,omitempty"`     // why Remove would be refused now, whoever is named
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -684,6 +797,20 @@ func (x *GroupStatus) GetFailures() []*GroupFailure {
 		return x.Failures
 	}
 	return nil
+}
+
+func (x *GroupStatus) GetLaunchHalt() string {
+	if x != nil {
+		return x.LaunchHalt
+	}
+	return ""
+}
+
+func (x *GroupStatus) GetRemovalHalt() string {
+	if x != nil {
+		return x.RemovalHalt
+	}
+	return ""
 }
 
 // GroupFailure: the cloud accepted a request and failed to fulfil it.
@@ -852,6 +979,8 @@ type Instance struct {
 	Spot          bool                   `protobuf:"varint,5,opt,name=spot,proto3" json:"spot,omitempty"`
 	Protected     bool                   `protobuf:"varint,6,opt,name=protected,proto3" json:"protected,omitempty"`
 	Unhealthy     bool                   `protobuf:"varint,7,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	Hook          Hook                   `protobuf:"varint,8,opt,name=hook,proto3,enum=spillway.provider.v1.Hook" json:"hook,omitempty"`
+	Kept          bool                   `protobuf:"varint,9,opt,name=kept,proto3" json:"kept,omitempty"` // marked as not to be touched: it is never removed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -931,6 +1060,20 @@ func (x *Instance) GetProtected() bool {
 func (x *Instance) GetUnhealthy() bool {
 	if x != nil {
 		return x.Unhealthy
+	}
+	return false
+}
+
+func (x *Instance) GetHook() Hook {
+	if x != nil {
+		return x.Hook
+	}
+	return Hook_HOOK_UNSPECIFIED
+}
+
+func (x *Instance) GetKept() bool {
+	if x != nil {
+		return x.Kept
 	}
 	return false
 }
@@ -1419,6 +1562,442 @@ func (*ProtectResponse) Descriptor() ([]byte, []int) {
 	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{19}
 }
 
+type CompleteHookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	InstanceIds   []string               `protobuf:"bytes,2,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"` // at most 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteHookRequest) Reset() {
+	*x = CompleteHookRequest{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteHookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteHookRequest) ProtoMessage() {}
+
+func (x *CompleteHookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteHookRequest.ProtoReflect.Descriptor instead.
+func (*CompleteHookRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CompleteHookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *CompleteHookRequest) GetInstanceIds() []string {
+	if x != nil {
+		return x.InstanceIds
+	}
+	return nil
+}
+
+type CompleteHookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteHookResponse) Reset() {
+	*x = CompleteHookResponse{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteHookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteHookResponse) ProtoMessage() {}
+
+func (x *CompleteHookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteHookResponse.ProtoReflect.Descriptor instead.
+func (*CompleteHookResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{21}
+}
+
+type ReportUnhealthyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	InstanceIds   []string               `protobuf:"bytes,2,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"` // at most 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportUnhealthyRequest) Reset() {
+	*x = ReportUnhealthyRequest{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportUnhealthyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportUnhealthyRequest) ProtoMessage() {}
+
+func (x *ReportUnhealthyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportUnhealthyRequest.ProtoReflect.Descriptor instead.
+func (*ReportUnhealthyRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReportUnhealthyRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ReportUnhealthyRequest) GetInstanceIds() []string {
+	if x != nil {
+		return x.InstanceIds
+	}
+	return nil
+}
+
+type ReportUnhealthyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportUnhealthyResponse) Reset() {
+	*x = ReportUnhealthyResponse{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportUnhealthyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportUnhealthyResponse) ProtoMessage() {}
+
+func (x *ReportUnhealthyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportUnhealthyResponse.ProtoReflect.Descriptor instead.
+func (*ReportUnhealthyResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{23}
+}
+
+type FindingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Groups        []string               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"` // at most 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindingsRequest) Reset() {
+	*x = FindingsRequest{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindingsRequest) ProtoMessage() {}
+
+func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
+func (*FindingsRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FindingsRequest) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type FindingsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindingsResponse) Reset() {
+	*x = FindingsResponse{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindingsResponse) ProtoMessage() {}
+
+func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
+func (*FindingsResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FindingsResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"` // stable, snake_case
+	Severity      Severity               `protobuf:"varint,3,opt,name=severity,proto3,enum=spillway.provider.v1.Severity" json:"severity,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"` // what is set, and what comes of it
+	Fix           string                 `protobuf:"bytes,5,opt,name=fix,proto3" json:"fix,omitempty"`         // what to do
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Finding) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Finding) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Finding) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *Finding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Finding) GetFix() string {
+	if x != nil {
+		return x.Fix
+	}
+	return ""
+}
+
+type CountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the metric, in the configuration
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountRequest) Reset() {
+	*x = CountRequest{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountRequest) ProtoMessage() {}
+
+func (x *CountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
+func (*CountRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CountRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type CountResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          float64                `protobuf:"fixed64,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountResponse) Reset() {
+	*x = CountResponse{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountResponse) ProtoMessage() {}
+
+func (x *CountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
+func (*CountResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *CountResponse) GetJobs() float64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *CountResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []string               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
@@ -1428,7 +2007,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +2019,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +2032,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{20}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchRequest) GetGroups() []string {
@@ -1475,7 +2054,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +2066,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +2079,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{21}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchResponse) GetGroup() string {
@@ -1539,7 +2118,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +2130,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +2143,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{22}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{31}
 }
 
 type CloseResponse struct {
@@ -1575,7 +2154,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +2166,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +2179,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{23}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{32}
 }
 
 type ProviderError struct {
@@ -1615,7 +2194,7 @@ type ProviderError struct {
 
 func (x *ProviderError) Reset() {
 	*x = ProviderError{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +2206,7 @@ func (x *ProviderError) String() string {
 func (*ProviderError) ProtoMessage() {}
 
 func (x *ProviderError) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +2219,7 @@ func (x *ProviderError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderError.ProtoReflect.Descriptor instead.
 func (*ProviderError) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{24}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProviderError) GetKind() ErrorKind {
@@ -1689,7 +2268,7 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\rStatusRequest\x12\x16\n" +
 	"\x06groups\x18\x01 \x03(\tR\x06groups\"K\n" +
 	"\x0eStatusResponse\x129\n" +
-	"\x06groups\x18\x01 \x03(\v2!.spillway.provider.v1.GroupStatusR\x06groups\"\x81\x02\n" +
+	"\x06groups\x18\x01 \x03(\v2!.spillway.provider.v1.GroupStatusR\x06groups\"\xc5\x02\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x10\n" +
@@ -1697,7 +2276,10 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x03max\x18\x04 \x01(\x05R\x03max\x12#\n" +
 	"\rin_transition\x18\x05 \x01(\bR\finTransition\x129\n" +
 	"\x05error\x18\x06 \x01(\v2#.spillway.provider.v1.ProviderErrorR\x05error\x12>\n" +
-	"\bfailures\x18\a \x03(\v2\".spillway.provider.v1.GroupFailureR\bfailures\"\x99\x01\n" +
+	"\bfailures\x18\a \x03(\v2\".spillway.provider.v1.GroupFailureR\bfailures\x12\x1f\n" +
+	"\vlaunch_halt\x18\b \x01(\tR\n" +
+	"launchHalt\x12!\n" +
+	"\fremoval_halt\x18\t \x01(\tR\vremovalHalt\"\x99\x01\n" +
 	"\fGroupFailure\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.spillway.provider.v1.ErrorKindR\x04kind\x12\x18\n" +
@@ -1706,7 +2288,7 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x14ListInstancesRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\"U\n" +
 	"\x15ListInstancesResponse\x12<\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1e.spillway.provider.v1.InstanceR\tinstances\"\xf6\x01\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1e.spillway.provider.v1.InstanceR\tinstances\"\xba\x02\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\x05state\x18\x02 \x01(\x0e2#.spillway.provider.v1.InstanceStateR\x05state\x12;\n" +
@@ -1715,7 +2297,9 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x12\n" +
 	"\x04spot\x18\x05 \x01(\bR\x04spot\x12\x1c\n" +
 	"\tprotected\x18\x06 \x01(\bR\tprotected\x12\x1c\n" +
-	"\tunhealthy\x18\a \x01(\bR\tunhealthy\"s\n" +
+	"\tunhealthy\x18\a \x01(\bR\tunhealthy\x12.\n" +
+	"\x04hook\x18\b \x01(\x0e2\x1a.spillway.provider.v1.HookR\x04hook\x12\x12\n" +
+	"\x04kept\x18\t \x01(\bR\x04kept\"s\n" +
 	"\x11SetDesiredRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\x05R\x06target\x12\x1a\n" +
@@ -1745,7 +2329,30 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
 	"\finstance_ids\x18\x02 \x03(\tR\vinstanceIds\x12\x1c\n" +
 	"\tprotected\x18\x03 \x01(\bR\tprotected\"\x11\n" +
-	"\x0fProtectResponse\"&\n" +
+	"\x0fProtectResponse\"N\n" +
+	"\x13CompleteHookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
+	"\finstance_ids\x18\x02 \x03(\tR\vinstanceIds\"\x16\n" +
+	"\x14CompleteHookResponse\"Q\n" +
+	"\x16ReportUnhealthyRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
+	"\finstance_ids\x18\x02 \x03(\tR\vinstanceIds\"\x19\n" +
+	"\x17ReportUnhealthyResponse\")\n" +
+	"\x0fFindingsRequest\x12\x16\n" +
+	"\x06groups\x18\x01 \x03(\tR\x06groups\"M\n" +
+	"\x10FindingsResponse\x129\n" +
+	"\bfindings\x18\x01 \x03(\v2\x1d.spillway.provider.v1.FindingR\bfindings\"\x9b\x01\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12:\n" +
+	"\bseverity\x18\x03 \x01(\x0e2\x1e.spillway.provider.v1.SeverityR\bseverity\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x10\n" +
+	"\x03fix\x18\x05 \x01(\tR\x03fix\"\"\n" +
+	"\fCountRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"O\n" +
+	"\rCountResponse\x12\x12\n" +
+	"\x04jobs\x18\x01 \x01(\x01R\x04jobs\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"&\n" +
 	"\fWatchRequest\x12\x16\n" +
 	"\x06groups\x18\x01 \x03(\tR\x06groups\"\xba\x01\n" +
 	"\rWatchResponse\x12\x14\n" +
@@ -1761,24 +2368,36 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x1a\n" +
-	"\bobserved\x18\x04 \x01(\x05R\bobserved*\x8f\x01\n" +
+	"\bobserved\x18\x04 \x01(\x05R\bobserved*\xfd\x01\n" +
 	"\n" +
 	"Capability\x12\x1a\n" +
 	"\x16CAPABILITY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CAPABILITY_WITHDRAW\x10\x01\x12\x16\n" +
 	"\x12CAPABILITY_PROTECT\x10\x02\x12\x14\n" +
 	"\x10CAPABILITY_WATCH\x10\x03\x12\x1e\n" +
-	"\x1aCAPABILITY_COMPARE_AND_SET\x10\x04*\x85\x01\n" +
+	"\x1aCAPABILITY_COMPARE_AND_SET\x10\x04\x12\x1c\n" +
+	"\x18CAPABILITY_COMPLETE_HOOK\x10\x05\x12\x1f\n" +
+	"\x1bCAPABILITY_REPORT_UNHEALTHY\x10\x06\x12\x17\n" +
+	"\x13CAPABILITY_FINDINGS\x10\a\x12\x14\n" +
+	"\x10CAPABILITY_COUNT\x10\b*\x85\x01\n" +
 	"\rInstanceState\x12\x1e\n" +
 	"\x1aINSTANCE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17INSTANCE_STATE_CREATING\x10\x01\x12\x1a\n" +
 	"\x16INSTANCE_STATE_RUNNING\x10\x02\x12\x1b\n" +
-	"\x17INSTANCE_STATE_DELETING\x10\x03*\x87\x01\n" +
+	"\x17INSTANCE_STATE_DELETING\x10\x03*C\n" +
+	"\x04Hook\x12\x14\n" +
+	"\x10HOOK_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vHOOK_LAUNCH\x10\x01\x12\x14\n" +
+	"\x10HOOK_TERMINATION\x10\x02*\x87\x01\n" +
 	"\rRemoveOutcome\x12\x1e\n" +
 	"\x1aREMOVE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16REMOVE_OUTCOME_REMOVED\x10\x01\x12\x1f\n" +
 	"\x1bREMOVE_OUTCOME_ALREADY_GONE\x10\x02\x12\x19\n" +
-	"\x15REMOVE_OUTCOME_FAILED\x10\x03*\xb8\x01\n" +
+	"\x15REMOVE_OUTCOME_FAILED\x10\x03*N\n" +
+	"\bSeverity\x12\x18\n" +
+	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10SEVERITY_WARNING\x10\x01\x12\x12\n" +
+	"\x0eSEVERITY_ERROR\x10\x02*\xb8\x01\n" +
 	"\x10InterruptionKind\x12!\n" +
 	"\x1dINTERRUPTION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16INTERRUPTION_KIND_SPOT\x10\x01\x12\x1f\n" +
@@ -1795,7 +2414,8 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x14ERROR_KIND_TRANSIENT\x10\x06\x12\x17\n" +
 	"\x13ERROR_KIND_CONFLICT\x10\a\x12\x1a\n" +
 	"\x16ERROR_KIND_UNSUPPORTED\x10\b\x12\x18\n" +
-	"\x14ERROR_KIND_NOT_FOUND\x10\t2\x98\a\n" +
+	"\x14ERROR_KIND_NOT_FOUND\x10\t2\x9c\n" +
+	"\n" +
 	"\x0fProviderService\x12Y\n" +
 	"\bDescribe\x12%.spillway.provider.v1.DescribeRequest\x1a&.spillway.provider.v1.DescribeResponse\x12\\\n" +
 	"\tConfigure\x12&.spillway.provider.v1.ConfigureRequest\x1a'.spillway.provider.v1.ConfigureResponse\x12S\n" +
@@ -1805,7 +2425,11 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"SetDesired\x12'.spillway.provider.v1.SetDesiredRequest\x1a(.spillway.provider.v1.SetDesiredResponse\x12S\n" +
 	"\x06Remove\x12#.spillway.provider.v1.RemoveRequest\x1a$.spillway.provider.v1.RemoveResponse\x12Y\n" +
 	"\bWithdraw\x12%.spillway.provider.v1.WithdrawRequest\x1a&.spillway.provider.v1.WithdrawResponse\x12V\n" +
-	"\aProtect\x12$.spillway.provider.v1.ProtectRequest\x1a%.spillway.provider.v1.ProtectResponse\x12R\n" +
+	"\aProtect\x12$.spillway.provider.v1.ProtectRequest\x1a%.spillway.provider.v1.ProtectResponse\x12e\n" +
+	"\fCompleteHook\x12).spillway.provider.v1.CompleteHookRequest\x1a*.spillway.provider.v1.CompleteHookResponse\x12n\n" +
+	"\x0fReportUnhealthy\x12,.spillway.provider.v1.ReportUnhealthyRequest\x1a-.spillway.provider.v1.ReportUnhealthyResponse\x12Y\n" +
+	"\bFindings\x12%.spillway.provider.v1.FindingsRequest\x1a&.spillway.provider.v1.FindingsResponse\x12P\n" +
+	"\x05Count\x12\".spillway.provider.v1.CountRequest\x1a#.spillway.provider.v1.CountResponse\x12R\n" +
 	"\x05Watch\x12\".spillway.provider.v1.WatchRequest\x1a#.spillway.provider.v1.WatchResponse0\x01\x12P\n" +
 	"\x05Close\x12\".spillway.provider.v1.CloseRequest\x1a#.spillway.provider.v1.CloseResponseBGZEgithub.com/spillway-ci/spillway/proto/spillway/provider/v1;providerv1b\x06proto3"
 
@@ -1821,84 +2445,107 @@ func file_spillway_provider_v1_provider_proto_rawDescGZIP() []byte {
 	return file_spillway_provider_v1_provider_proto_rawDescData
 }
 
-var file_spillway_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_spillway_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_spillway_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_spillway_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_spillway_provider_v1_provider_proto_goTypes = []any{
-	(Capability)(0),               // 0: spillway.provider.v1.Capability
-	(InstanceState)(0),            // 1: spillway.provider.v1.InstanceState
-	(RemoveOutcome)(0),            // 2: spillway.provider.v1.RemoveOutcome
-	(InterruptionKind)(0),         // 3: spillway.provider.v1.InterruptionKind
-	(ErrorKind)(0),                // 4: spillway.provider.v1.ErrorKind
-	(*DescribeRequest)(nil),       // 5: spillway.provider.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 6: spillway.provider.v1.DescribeResponse
-	(*ConfigureRequest)(nil),      // 7: spillway.provider.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),     // 8: spillway.provider.v1.ConfigureResponse
-	(*StatusRequest)(nil),         // 9: spillway.provider.v1.StatusRequest
-	(*StatusResponse)(nil),        // 10: spillway.provider.v1.StatusResponse
-	(*GroupStatus)(nil),           // 11: spillway.provider.v1.GroupStatus
-	(*GroupFailure)(nil),          // 12: spillway.provider.v1.GroupFailure
-	(*ListInstancesRequest)(nil),  // 13: spillway.provider.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil), // 14: spillway.provider.v1.ListInstancesResponse
-	(*Instance)(nil),              // 15: spillway.provider.v1.Instance
-	(*SetDesiredRequest)(nil),     // 16: spillway.provider.v1.SetDesiredRequest
-	(*SetDesiredResponse)(nil),    // 17: spillway.provider.v1.SetDesiredResponse
-	(*RemoveRequest)(nil),         // 18: spillway.provider.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 19: spillway.provider.v1.RemoveResponse
-	(*RemoveResult)(nil),          // 20: spillway.provider.v1.RemoveResult
-	(*WithdrawRequest)(nil),       // 21: spillway.provider.v1.WithdrawRequest
-	(*WithdrawResponse)(nil),      // 22: spillway.provider.v1.WithdrawResponse
-	(*ProtectRequest)(nil),        // 23: spillway.provider.v1.ProtectRequest
-	(*ProtectResponse)(nil),       // 24: spillway.provider.v1.ProtectResponse
-	(*WatchRequest)(nil),          // 25: spillway.provider.v1.WatchRequest
-	(*WatchResponse)(nil),         // 26: spillway.provider.v1.WatchResponse
-	(*CloseRequest)(nil),          // 27: spillway.provider.v1.CloseRequest
-	(*CloseResponse)(nil),         // 28: spillway.provider.v1.CloseResponse
-	(*ProviderError)(nil),         // 29: spillway.provider.v1.ProviderError
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(Capability)(0),                 // 0: spillway.provider.v1.Capability
+	(InstanceState)(0),              // 1: spillway.provider.v1.InstanceState
+	(Hook)(0),                       // 2: spillway.provider.v1.Hook
+	(RemoveOutcome)(0),              // 3: spillway.provider.v1.RemoveOutcome
+	(Severity)(0),                   // 4: spillway.provider.v1.Severity
+	(InterruptionKind)(0),           // 5: spillway.provider.v1.InterruptionKind
+	(ErrorKind)(0),                  // 6: spillway.provider.v1.ErrorKind
+	(*DescribeRequest)(nil),         // 7: spillway.provider.v1.DescribeRequest
+	(*DescribeResponse)(nil),        // 8: spillway.provider.v1.DescribeResponse
+	(*ConfigureRequest)(nil),        // 9: spillway.provider.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),       // 10: spillway.provider.v1.ConfigureResponse
+	(*StatusRequest)(nil),           // 11: spillway.provider.v1.StatusRequest
+	(*StatusResponse)(nil),          // 12: spillway.provider.v1.StatusResponse
+	(*GroupStatus)(nil),             // 13: spillway.provider.v1.GroupStatus
+	(*GroupFailure)(nil),            // 14: spillway.provider.v1.GroupFailure
+	(*ListInstancesRequest)(nil),    // 15: spillway.provider.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),   // 16: spillway.provider.v1.ListInstancesResponse
+	(*Instance)(nil),                // 17: spillway.provider.v1.Instance
+	(*SetDesiredRequest)(nil),       // 18: spillway.provider.v1.SetDesiredRequest
+	(*SetDesiredResponse)(nil),      // 19: spillway.provider.v1.SetDesiredResponse
+	(*RemoveRequest)(nil),           // 20: spillway.provider.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 21: spillway.provider.v1.RemoveResponse
+	(*RemoveResult)(nil),            // 22: spillway.provider.v1.RemoveResult
+	(*WithdrawRequest)(nil),         // 23: spillway.provider.v1.WithdrawRequest
+	(*WithdrawResponse)(nil),        // 24: spillway.provider.v1.WithdrawResponse
+	(*ProtectRequest)(nil),          // 25: spillway.provider.v1.ProtectRequest
+	(*ProtectResponse)(nil),         // 26: spillway.provider.v1.ProtectResponse
+	(*CompleteHookRequest)(nil),     // 27: spillway.provider.v1.CompleteHookRequest
+	(*CompleteHookResponse)(nil),    // 28: spillway.provider.v1.CompleteHookResponse
+	(*ReportUnhealthyRequest)(nil),  // 29: spillway.provider.v1.ReportUnhealthyRequest
+	(*ReportUnhealthyResponse)(nil), // 30: spillway.provider.v1.ReportUnhealthyResponse
+	(*FindingsRequest)(nil),         // 31: spillway.provider.v1.FindingsRequest
+	(*FindingsResponse)(nil),        // 32: spillway.provider.v1.FindingsResponse
+	(*Finding)(nil),                 // 33: spillway.provider.v1.Finding
+	(*CountRequest)(nil),            // 34: spillway.provider.v1.CountRequest
+	(*CountResponse)(nil),           // 35: spillway.provider.v1.CountResponse
+	(*WatchRequest)(nil),            // 36: spillway.provider.v1.WatchRequest
+	(*WatchResponse)(nil),           // 37: spillway.provider.v1.WatchResponse
+	(*CloseRequest)(nil),            // 38: spillway.provider.v1.CloseRequest
+	(*CloseResponse)(nil),           // 39: spillway.provider.v1.CloseResponse
+	(*ProviderError)(nil),           // 40: spillway.provider.v1.ProviderError
+	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 42: google.protobuf.Duration
 }
 var file_spillway_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: spillway.provider.v1.DescribeResponse.capabilities:type_name -> spillway.provider.v1.Capability
-	11, // 1: spillway.provider.v1.StatusResponse.groups:type_name -> spillway.provider.v1.GroupStatus
-	29, // 2: spillway.provider.v1.GroupStatus.error:type_name -> spillway.provider.v1.ProviderError
-	12, // 3: spillway.provider.v1.GroupStatus.failures:type_name -> spillway.provider.v1.GroupFailure
-	4,  // 4: spillway.provider.v1.GroupFailure.kind:type_name -> spillway.provider.v1.ErrorKind
-	30, // 5: spillway.provider.v1.GroupFailure.at:type_name -> google.protobuf.Timestamp
-	15, // 6: spillway.provider.v1.ListInstancesResponse.instances:type_name -> spillway.provider.v1.Instance
+	13, // 1: spillway.provider.v1.StatusResponse.groups:type_name -> spillway.provider.v1.GroupStatus
+	40, // 2: spillway.provider.v1.GroupStatus.error:type_name -> spillway.provider.v1.ProviderError
+	14, // 3: spillway.provider.v1.GroupStatus.failures:type_name -> spillway.provider.v1.GroupFailure
+	6,  // 4: spillway.provider.v1.GroupFailure.kind:type_name -> spillway.provider.v1.ErrorKind
+	41, // 5: spillway.provider.v1.GroupFailure.at:type_name -> google.protobuf.Timestamp
+	17, // 6: spillway.provider.v1.ListInstancesResponse.instances:type_name -> spillway.provider.v1.Instance
 	1,  // 7: spillway.provider.v1.Instance.state:type_name -> spillway.provider.v1.InstanceState
-	30, // 8: spillway.provider.v1.Instance.launched_at:type_name -> google.protobuf.Timestamp
-	20, // 9: spillway.provider.v1.RemoveResponse.results:type_name -> spillway.provider.v1.RemoveResult
-	2,  // 10: spillway.provider.v1.RemoveResult.outcome:type_name -> spillway.provider.v1.RemoveOutcome
-	29, // 11: spillway.provider.v1.RemoveResult.error:type_name -> spillway.provider.v1.ProviderError
-	3,  // 12: spillway.provider.v1.WatchResponse.kind:type_name -> spillway.provider.v1.InterruptionKind
-	30, // 13: spillway.provider.v1.WatchResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,  // 14: spillway.provider.v1.ProviderError.kind:type_name -> spillway.provider.v1.ErrorKind
-	31, // 15: spillway.provider.v1.ProviderError.retry_after:type_name -> google.protobuf.Duration
-	5,  // 16: spillway.provider.v1.ProviderService.Describe:input_type -> spillway.provider.v1.DescribeRequest
-	7,  // 17: spillway.provider.v1.ProviderService.Configure:input_type -> spillway.provider.v1.ConfigureRequest
-	9,  // 18: spillway.provider.v1.ProviderService.Status:input_type -> spillway.provider.v1.StatusRequest
-	13, // 19: spillway.provider.v1.ProviderService.ListInstances:input_type -> spillway.provider.v1.ListInstancesRequest
-	16, // 20: spillway.provider.v1.ProviderService.SetDesired:input_type -> spillway.provider.v1.SetDesiredRequest
-	18, // 21: spillway.provider.v1.ProviderService.Remove:input_type -> spillway.provider.v1.RemoveRequest
-	21, // 22: spillway.provider.v1.ProviderService.Withdraw:input_type -> spillway.provider.v1.WithdrawRequest
-	23, // 23: spillway.provider.v1.ProviderService.Protect:input_type -> spillway.provider.v1.ProtectRequest
-	25, // 24: spillway.provider.v1.ProviderService.Watch:input_type -> spillway.provider.v1.WatchRequest
-	27, // 25: spillway.provider.v1.ProviderService.Close:input_type -> spillway.provider.v1.CloseRequest
-	6,  // 26: spillway.provider.v1.ProviderService.Describe:output_type -> spillway.provider.v1.DescribeResponse
-	8,  // 27: spillway.provider.v1.ProviderService.Configure:output_type -> spillway.provider.v1.ConfigureResponse
-	10, // 28: spillway.provider.v1.ProviderService.Status:output_type -> spillway.provider.v1.StatusResponse
-	14, // 29: spillway.provider.v1.ProviderService.ListInstances:output_type -> spillway.provider.v1.ListInstancesResponse
-	17, // 30: spillway.provider.v1.ProviderService.SetDesired:output_type -> spillway.provider.v1.SetDesiredResponse
-	19, // 31: spillway.provider.v1.ProviderService.Remove:output_type -> spillway.provider.v1.RemoveResponse
-	22, // 32: spillway.provider.v1.ProviderService.Withdraw:output_type -> spillway.provider.v1.WithdrawResponse
-	24, // 33: spillway.provider.v1.ProviderService.Protect:output_type -> spillway.provider.v1.ProtectResponse
-	26, // 34: spillway.provider.v1.ProviderService.Watch:output_type -> spillway.provider.v1.WatchResponse
-	28, // 35: spillway.provider.v1.ProviderService.Close:output_type -> spillway.provider.v1.CloseResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	41, // 8: spillway.provider.v1.Instance.launched_at:type_name -> google.protobuf.Timestamp
+	2,  // 9: spillway.provider.v1.Instance.hook:type_name -> spillway.provider.v1.Hook
+	22, // 10: spillway.provider.v1.RemoveResponse.results:type_name -> spillway.provider.v1.RemoveResult
+	3,  // 11: spillway.provider.v1.RemoveResult.outcome:type_name -> spillway.provider.v1.RemoveOutcome
+	40, // 12: spillway.provider.v1.RemoveResult.error:type_name -> spillway.provider.v1.ProviderError
+	33, // 13: spillway.provider.v1.FindingsResponse.findings:type_name -> spillway.provider.v1.Finding
+	4,  // 14: spillway.provider.v1.Finding.severity:type_name -> spillway.provider.v1.Severity
+	41, // 15: spillway.provider.v1.CountResponse.at:type_name -> google.protobuf.Timestamp
+	5,  // 16: spillway.provider.v1.WatchResponse.kind:type_name -> spillway.provider.v1.InterruptionKind
+	41, // 17: spillway.provider.v1.WatchResponse.deadline:type_name -> google.protobuf.Timestamp
+	6,  // 18: spillway.provider.v1.ProviderError.kind:type_name -> spillway.provider.v1.ErrorKind
+	42, // 19: spillway.provider.v1.ProviderError.retry_after:type_name -> google.protobuf.Duration
+	7,  // 20: spillway.provider.v1.ProviderService.Describe:input_type -> spillway.provider.v1.DescribeRequest
+	9,  // 21: spillway.provider.v1.ProviderService.Configure:input_type -> spillway.provider.v1.ConfigureRequest
+	11, // 22: spillway.provider.v1.ProviderService.Status:input_type -> spillway.provider.v1.StatusRequest
+	15, // 23: spillway.provider.v1.ProviderService.ListInstances:input_type -> spillway.provider.v1.ListInstancesRequest
+	18, // 24: spillway.provider.v1.ProviderService.SetDesired:input_type -> spillway.provider.v1.SetDesiredRequest
+	20, // 25: spillway.provider.v1.ProviderService.Remove:input_type -> spillway.provider.v1.RemoveRequest
+	23, // 26: spillway.provider.v1.ProviderService.Withdraw:input_type -> spillway.provider.v1.WithdrawRequest
+	25, // 27: spillway.provider.v1.ProviderService.Protect:input_type -> spillway.provider.v1.ProtectRequest
+	27, // 28: spillway.provider.v1.ProviderService.CompleteHook:input_type -> spillway.provider.v1.CompleteHookRequest
+	29, // 29: spillway.provider.v1.ProviderService.ReportUnhealthy:input_type -> spillway.provider.v1.ReportUnhealthyRequest
+	31, // 30: spillway.provider.v1.ProviderService.Findings:input_type -> spillway.provider.v1.FindingsRequest
+	34, // 31: spillway.provider.v1.ProviderService.Count:input_type -> spillway.provider.v1.CountRequest
+	36, // 32: spillway.provider.v1.ProviderService.Watch:input_type -> spillway.provider.v1.WatchRequest
+	38, // 33: spillway.provider.v1.ProviderService.Close:input_type -> spillway.provider.v1.CloseRequest
+	8,  // 34: spillway.provider.v1.ProviderService.Describe:output_type -> spillway.provider.v1.DescribeResponse
+	10, // 35: spillway.provider.v1.ProviderService.Configure:output_type -> spillway.provider.v1.ConfigureResponse
+	12, // 36: spillway.provider.v1.ProviderService.Status:output_type -> spillway.provider.v1.StatusResponse
+	16, // 37: spillway.provider.v1.ProviderService.ListInstances:output_type -> spillway.provider.v1.ListInstancesResponse
+	19, // 38: spillway.provider.v1.ProviderService.SetDesired:output_type -> spillway.provider.v1.SetDesiredResponse
+	21, // 39: spillway.provider.v1.ProviderService.Remove:output_type -> spillway.provider.v1.RemoveResponse
+	24, // 40: spillway.provider.v1.ProviderService.Withdraw:output_type -> spillway.provider.v1.WithdrawResponse
+	26, // 41: spillway.provider.v1.ProviderService.Protect:output_type -> spillway.provider.v1.ProtectResponse
+	28, // 42: spillway.provider.v1.ProviderService.CompleteHook:output_type -> spillway.provider.v1.CompleteHookResponse
+	30, // 43: spillway.provider.v1.ProviderService.ReportUnhealthy:output_type -> spillway.provider.v1.ReportUnhealthyResponse
+	32, // 44: spillway.provider.v1.ProviderService.Findings:output_type -> spillway.provider.v1.FindingsResponse
+	35, // 45: spillway.provider.v1.ProviderService.Count:output_type -> spillway.provider.v1.CountResponse
+	37, // 46: spillway.provider.v1.ProviderService.Watch:output_type -> spillway.provider.v1.WatchResponse
+	39, // 47: spillway.provider.v1.ProviderService.Close:output_type -> spillway.provider.v1.CloseResponse
+	34, // [34:48] is the sub-list for method output_type
+	20, // [20:34] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_spillway_provider_v1_provider_proto_init() }
@@ -1911,8 +2558,8 @@ func file_spillway_provider_v1_provider_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_provider_v1_provider_proto_rawDesc), len(file_spillway_provider_v1_provider_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   25,
+			NumEnums:      7,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,16 +25,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ProviderService_Describe_FullMethodName      = "/spillway.provider.v1.ProviderService/Describe"
-	ProviderService_Configure_FullMethodName     = "/spillway.provider.v1.ProviderService/Configure"
-	ProviderService_Status_FullMethodName        = "/spillway.provider.v1.ProviderService/Status"
-	ProviderService_ListInstances_FullMethodName = "/spillway.provider.v1.ProviderService/ListInstances"
-	ProviderService_SetDesired_FullMethodName    = "/spillway.provider.v1.ProviderService/SetDesired"
-	ProviderService_Remove_FullMethodName        = "/spillway.provider.v1.ProviderService/Remove"
-	ProviderService_Withdraw_FullMethodName      = "/spillway.provider.v1.ProviderService/Withdraw"
-	ProviderService_Protect_FullMethodName       = "/spillway.provider.v1.ProviderService/Protect"
-	ProviderService_Watch_FullMethodName         = "/spillway.provider.v1.ProviderService/Watch"
-	ProviderService_Close_FullMethodName         = "/spillway.provider.v1.ProviderService/Close"
+	ProviderService_Describe_FullMethodName        = "/spillway.provider.v1.ProviderService/Describe"
+	ProviderService_Configure_FullMethodName       = "/spillway.provider.v1.ProviderService/Configure"
+	ProviderService_Status_FullMethodName          = "/spillway.provider.v1.ProviderService/Status"
+	ProviderService_ListInstances_FullMethodName   = "/spillway.provider.v1.ProviderService/ListInstances"
+	ProviderService_SetDesired_FullMethodName      = "/spillway.provider.v1.ProviderService/SetDesired"
+	ProviderService_Remove_FullMethodName          = "/spillway.provider.v1.ProviderService/Remove"
+	ProviderService_Withdraw_FullMethodName        = "/spillway.provider.v1.ProviderService/Withdraw"
+	ProviderService_Protect_FullMethodName         = "/spillway.provider.v1.ProviderService/Protect"
+	ProviderService_CompleteHook_FullMethodName    = "/spillway.provider.v1.ProviderService/CompleteHook"
+	ProviderService_ReportUnhealthy_FullMethodName = "/spillway.provider.v1.ProviderService/ReportUnhealthy"
+	ProviderService_Findings_FullMethodName        = "/spillway.provider.v1.ProviderService/Findings"
+	ProviderService_Count_FullMethodName           = "/spillway.provider.v1.ProviderService/Count"
+	ProviderService_Watch_FullMethodName           = "/spillway.provider.v1.ProviderService/Watch"
+	ProviderService_Close_FullMethodName           = "/spillway.provider.v1.ProviderService/Close"
 )
 
 // ProviderServiceClient is the client API for ProviderService service.
@@ -62,6 +66,15 @@ type ProviderServiceClient interface {
 	Withdraw(ctx context.Context, in *WithdrawRequest, opts ...grpc.CallOption) (*WithdrawResponse, error)
 	// Protect switches the group's own scale-in protection of the named instances.
 	Protect(ctx context.Context, in *ProtectRequest, opts ...grpc.CallOption) (*ProtectResponse, error)
+	// CompleteHook lets instances go on that a lifecycle hook of the group holds.
+	CompleteHook(ctx context.Context, in *CompleteHookRequest, opts ...grpc.CallOption) (*CompleteHookResponse, error)
+	// ReportUnhealthy has the group replace instances; desired does not change.
+	ReportUnhealthy(ctx context.Context, in *ReportUnhealthyRequest, opts ...grpc.CallOption) (*ReportUnhealthyResponse, error)
+	// Findings looks for settings of the groups that work against Spillway.
+	Findings(ctx context.Context, in *FindingsRequest, opts ...grpc.CallOption) (*FindingsResponse, error)
+	// Count reads a metric of the configuration: a number of jobs. A metric without
+	// a value is an error, never 0.
+	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error)
 	// Watch sends interruptions of the groups' instances until cancelled.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// Close: no more calls follow; the process ends by itself.
@@ -156,6 +169,46 @@ func (c *providerServiceClient) Protect(ctx context.Context, in *ProtectRequest,
 	return out, nil
 }
 
+func (c *providerServiceClient) CompleteHook(ctx context.Context, in *CompleteHookRequest, opts ...grpc.CallOption) (*CompleteHookResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CompleteHookResponse)
+	err := c.cc.Invoke(ctx, ProviderService_CompleteHook_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerServiceClient) ReportUnhealthy(ctx context.Context, in *ReportUnhealthyRequest, opts ...grpc.CallOption) (*ReportUnhealthyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportUnhealthyResponse)
+	err := c.cc.Invoke(ctx, ProviderService_ReportUnhealthy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerServiceClient) Findings(ctx context.Context, in *FindingsRequest, opts ...grpc.CallOption) (*FindingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindingsResponse)
+	err := c.cc.Invoke(ctx, ProviderService_Findings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerServiceClient) Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CountResponse)
+	err := c.cc.Invoke(ctx, ProviderService_Count_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *providerServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &ProviderService_ServiceDesc.Streams[0], ProviderService_Watch_FullMethodName, cOpts...)
@@ -210,6 +263,15 @@ type ProviderServiceServer interface {
 	Withdraw(context.Context, *WithdrawRequest) (*WithdrawResponse, error)
 	// Protect switches the group's own scale-in protection of the named instances.
 	Protect(context.Context, *ProtectRequest) (*ProtectResponse, error)
+	// CompleteHook lets instances go on that a lifecycle hook of the group holds.
+	CompleteHook(context.Context, *CompleteHookRequest) (*CompleteHookResponse, error)
+	// ReportUnhealthy has the group replace instances; desired does not change.
+	ReportUnhealthy(context.Context, *ReportUnhealthyRequest) (*ReportUnhealthyResponse, error)
+	// Findings looks for settings of the groups that work against Spillway.
+	Findings(context.Context, *FindingsRequest) (*FindingsResponse, error)
+	// Count reads a metric of the configuration: a number of jobs. A metric without
+	// a value is an error, never 0.
+	Count(context.Context, *CountRequest) (*CountResponse, error)
 	// Watch sends interruptions of the groups' instances until cancelled.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// Close: no more calls follow; the process ends by itself.
@@ -247,6 +309,18 @@ func (UnimplementedProviderServiceServer) Withdraw(context.Context, *WithdrawReq
 }
 func (UnimplementedProviderServiceServer) Protect(context.Context, *ProtectRequest) (*ProtectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Protect not implemented")
+}
+func (UnimplementedProviderServiceServer) CompleteHook(context.Context, *CompleteHookRequest) (*CompleteHookResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CompleteHook not implemented")
+}
+func (UnimplementedProviderServiceServer) ReportUnhealthy(context.Context, *ReportUnhealthyRequest) (*ReportUnhealthyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportUnhealthy not implemented")
+}
+func (UnimplementedProviderServiceServer) Findings(context.Context, *FindingsRequest) (*FindingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Findings not implemented")
+}
+func (UnimplementedProviderServiceServer) Count(context.Context, *CountRequest) (*CountResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Count not implemented")
 }
 func (UnimplementedProviderServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -419,6 +493,78 @@ func _ProviderService_Protect_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ProviderService_CompleteHook_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CompleteHookRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServiceServer).CompleteHook(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProviderService_CompleteHook_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServiceServer).CompleteHook(ctx, req.(*CompleteHookRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ProviderService_ReportUnhealthy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportUnhealthyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServiceServer).ReportUnhealthy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProviderService_ReportUnhealthy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServiceServer).ReportUnhealthy(ctx, req.(*ReportUnhealthyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ProviderService_Findings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServiceServer).Findings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProviderService_Findings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServiceServer).Findings(ctx, req.(*FindingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ProviderService_Count_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CountRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServiceServer).Count(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProviderService_Count_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServiceServer).Count(ctx, req.(*CountRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ProviderService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -486,6 +632,22 @@ var ProviderService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Protect",
 			Handler:    _ProviderService_Protect_Handler,
+		},
+		{
+			MethodName: "CompleteHook",
+			Handler:    _ProviderService_CompleteHook_Handler,
+		},
+		{
+			MethodName: "ReportUnhealthy",
+			Handler:    _ProviderService_ReportUnhealthy_Handler,
+		},
+		{
+			MethodName: "Findings",
+			Handler:    _ProviderService_Findings_Handler,
+		},
+		{
+			MethodName: "Count",
+			Handler:    _ProviderService_Count_Handler,
 		},
 		{
 			MethodName: "Close",
