@@ -38,6 +38,9 @@ func (c *client) Describe(ctx context.Context) (Description, error) {
 			d.Capabilities = append(d.Capabilities, known)
 		}
 	}
+	for _, v := range w.GetDeviations() {
+		d.Deviations = append(d.Deviations, Deviation{Check: clip(v.GetCheck()), Reason: clip(v.GetReason())})
+	}
 	return d, nil
 }
 

@@ -108,6 +108,16 @@ type Description struct {
 	Version      string // of the plugin, semver
 	Capabilities []Capability
 	ConfigSchema string // JSON Schema 2020-12 of the config object
+	// Deviations are the promises of this contract that the cloud can't keep. They
+	// are shown to whoever checks or describes the plugin; the host does not act on
+	// them.
+	Deviations []Deviation
+}
+
+// Deviation is a promise that isn't kept, said openly.
+type Deviation struct {
+	Check  string // the name of the check of providertest that it fails
+	Reason string // why, and what happens instead
 }
 
 // Has reports whether c is among the capabilities.

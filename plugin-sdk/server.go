@@ -39,6 +39,9 @@ func (s *server) Describe(ctx context.Context, _ *providerv1.DescribeRequest) (*
 	for _, c := range d.Capabilities {
 		w.Capabilities = append(w.Capabilities, capabilities.wire(c))
 	}
+	for _, v := range d.Deviations {
+		w.Deviations = append(w.Deviations, &providerv1.Deviation{Check: v.Check, Reason: clip(v.Reason)})
+	}
 	return w, nil
 }
 

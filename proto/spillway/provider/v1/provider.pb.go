@@ -468,6 +468,7 @@ type DescribeResponse struct {
 	ContractVersion int32                  `protobuf:"varint,3,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
 	Capabilities    []Capability           `protobuf:"varint,4,rep,packed,name=capabilities,proto3,enum=spillway.provider.v1.Capability" json:"capabilities,omitempty"`
 	ConfigSchema    string                 `protobuf:"bytes,5,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"` // JSON Schema 2020-12 of ConfigureRequest.config
+	Deviations      []*Deviation           `protobuf:"bytes,6,rep,name=deviations,proto3" json:"deviations,omitempty"`                         // promises that the cloud can't keep
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -537,6 +538,65 @@ func (x *DescribeResponse) GetConfigSchema() string {
 	return ""
 }
 
+func (x *DescribeResponse) GetDeviations() []*Deviation {
+	if x != nil {
+		return x.Deviations
+	}
+	return nil
+}
+
+type Deviation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // of the conformance suite
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Deviation) Reset() {
+	*x = Deviation{}
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Deviation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Deviation) ProtoMessage() {}
+
+func (x *Deviation) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Deviation.ProtoReflect.Descriptor instead.
+func (*Deviation) Descriptor() ([]byte, []int) {
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Deviation) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Deviation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Config        string                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"` // JSON object, valid under config_schema
@@ -546,7 +606,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[2]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +618,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[2]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +631,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{2}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ConfigureRequest) GetConfig() string {
@@ -589,7 +649,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[3]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +661,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[3]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +674,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{3}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{4}
 }
 
 type StatusRequest struct {
@@ -626,7 +686,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[4]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +698,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[4]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +711,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{4}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StatusRequest) GetGroups() []string {
@@ -670,7 +730,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[5]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +742,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[5]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +755,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{5}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StatusResponse) GetGroups() []*GroupStatus {
@@ -722,7 +782,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[6]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +794,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[6]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +807,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{6}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GroupStatus) GetGroup() string {
@@ -826,7 +886,7 @@ type GroupFailure struct {
 
 func (x *GroupFailure) Reset() {
 	*x = GroupFailure{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[7]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +898,7 @@ func (x *GroupFailure) String() string {
 func (*GroupFailure) ProtoMessage() {}
 
 func (x *GroupFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[7]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +911,7 @@ func (x *GroupFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFailure.ProtoReflect.Descriptor instead.
 func (*GroupFailure) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{7}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GroupFailure) GetId() string {
@@ -891,7 +951,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[8]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +963,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[8]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +976,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{8}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -935,7 +995,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[9]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1007,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[9]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1020,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{9}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -987,7 +1047,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[10]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1059,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[10]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1072,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{10}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Instance) GetId() string {
@@ -1090,7 +1150,7 @@ type SetDesiredRequest struct {
 
 func (x *SetDesiredRequest) Reset() {
 	*x = SetDesiredRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[11]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1162,7 @@ func (x *SetDesiredRequest) String() string {
 func (*SetDesiredRequest) ProtoMessage() {}
 
 func (x *SetDesiredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[11]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1175,7 @@ func (x *SetDesiredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDesiredRequest.ProtoReflect.Descriptor instead.
 func (*SetDesiredRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{11}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetDesiredRequest) GetGroup() string {
@@ -1155,7 +1215,7 @@ type SetDesiredResponse struct {
 
 func (x *SetDesiredResponse) Reset() {
 	*x = SetDesiredResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[12]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1227,7 @@ func (x *SetDesiredResponse) String() string {
 func (*SetDesiredResponse) ProtoMessage() {}
 
 func (x *SetDesiredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[12]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1240,7 @@ func (x *SetDesiredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDesiredResponse.ProtoReflect.Descriptor instead.
 func (*SetDesiredResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{12}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetDesiredResponse) GetDesired() int32 {
@@ -1201,7 +1261,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[13]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1273,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[13]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1286,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{13}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveRequest) GetGroup() string {
@@ -1259,7 +1319,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[14]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1331,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[14]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1344,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{14}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RemoveResponse) GetResults() []*RemoveResult {
@@ -1305,7 +1365,7 @@ type RemoveResult struct {
 
 func (x *RemoveResult) Reset() {
 	*x = RemoveResult{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[15]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1377,7 @@ func (x *RemoveResult) String() string {
 func (*RemoveResult) ProtoMessage() {}
 
 func (x *RemoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[15]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1390,7 @@ func (x *RemoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResult.ProtoReflect.Descriptor instead.
 func (*RemoveResult) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{15}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveResult) GetInstanceId() string {
@@ -1365,7 +1425,7 @@ type WithdrawRequest struct {
 
 func (x *WithdrawRequest) Reset() {
 	*x = WithdrawRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[16]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1437,7 @@ func (x *WithdrawRequest) String() string {
 func (*WithdrawRequest) ProtoMessage() {}
 
 func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[16]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1450,7 @@ func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{16}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WithdrawRequest) GetGroup() string {
@@ -1424,7 +1484,7 @@ type WithdrawResponse struct {
 
 func (x *WithdrawResponse) Reset() {
 	*x = WithdrawResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[17]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1496,7 @@ func (x *WithdrawResponse) String() string {
 func (*WithdrawResponse) ProtoMessage() {}
 
 func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[17]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1509,7 @@ func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawResponse.ProtoReflect.Descriptor instead.
 func (*WithdrawResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{17}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WithdrawResponse) GetDesired() int32 {
@@ -1477,7 +1537,7 @@ type ProtectRequest struct {
 
 func (x *ProtectRequest) Reset() {
 	*x = ProtectRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[18]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1549,7 @@ func (x *ProtectRequest) String() string {
 func (*ProtectRequest) ProtoMessage() {}
 
 func (x *ProtectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[18]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1562,7 @@ func (x *ProtectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtectRequest.ProtoReflect.Descriptor instead.
 func (*ProtectRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{18}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProtectRequest) GetGroup() string {
@@ -1534,7 +1594,7 @@ type ProtectResponse struct {
 
 func (x *ProtectResponse) Reset() {
 	*x = ProtectResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[19]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1606,7 @@ func (x *ProtectResponse) String() string {
 func (*ProtectResponse) ProtoMessage() {}
 
 func (x *ProtectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[19]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1619,7 @@ func (x *ProtectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtectResponse.ProtoReflect.Descriptor instead.
 func (*ProtectResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{19}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{20}
 }
 
 type CompleteHookRequest struct {
@@ -1572,7 +1632,7 @@ type CompleteHookRequest struct {
 
 func (x *CompleteHookRequest) Reset() {
 	*x = CompleteHookRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1644,7 @@ func (x *CompleteHookRequest) String() string {
 func (*CompleteHookRequest) ProtoMessage() {}
 
 func (x *CompleteHookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1657,7 @@ func (x *CompleteHookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteHookRequest.ProtoReflect.Descriptor instead.
 func (*CompleteHookRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{20}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CompleteHookRequest) GetGroup() string {
@@ -1622,7 +1682,7 @@ type CompleteHookResponse struct {
 
 func (x *CompleteHookResponse) Reset() {
 	*x = CompleteHookResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1694,7 @@ func (x *CompleteHookResponse) String() string {
 func (*CompleteHookResponse) ProtoMessage() {}
 
 func (x *CompleteHookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1707,7 @@ func (x *CompleteHookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteHookResponse.ProtoReflect.Descriptor instead.
 func (*CompleteHookResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{21}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{22}
 }
 
 type ReportUnhealthyRequest struct {
@@ -1660,7 +1720,7 @@ type ReportUnhealthyRequest struct {
 
 func (x *ReportUnhealthyRequest) Reset() {
 	*x = ReportUnhealthyRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1732,7 @@ func (x *ReportUnhealthyRequest) String() string {
 func (*ReportUnhealthyRequest) ProtoMessage() {}
 
 func (x *ReportUnhealthyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1745,7 @@ func (x *ReportUnhealthyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthyRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthyRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{22}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportUnhealthyRequest) GetGroup() string {
@@ -1710,7 +1770,7 @@ type ReportUnhealthyResponse struct {
 
 func (x *ReportUnhealthyResponse) Reset() {
 	*x = ReportUnhealthyResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1782,7 @@ func (x *ReportUnhealthyResponse) String() string {
 func (*ReportUnhealthyResponse) ProtoMessage() {}
 
 func (x *ReportUnhealthyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1795,7 @@ func (x *ReportUnhealthyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthyResponse.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthyResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{23}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{24}
 }
 
 type FindingsRequest struct {
@@ -1747,7 +1807,7 @@ type FindingsRequest struct {
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1819,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1832,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{24}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FindingsRequest) GetGroups() []string {
@@ -1791,7 +1851,7 @@ type FindingsResponse struct {
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1863,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[25]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1876,7 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{25}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FindingsResponse) GetFindings() []*Finding {
@@ -1839,7 +1899,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1911,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[26]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1924,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{26}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Finding) GetGroup() string {
@@ -1911,7 +1971,7 @@ type CountRequest struct {
 
 func (x *CountRequest) Reset() {
 	*x = CountRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +1983,7 @@ func (x *CountRequest) String() string {
 func (*CountRequest) ProtoMessage() {}
 
 func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[27]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +1996,7 @@ func (x *CountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
 func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{27}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CountRequest) GetName() string {
@@ -1956,7 +2016,7 @@ type CountResponse struct {
 
 func (x *CountResponse) Reset() {
 	*x = CountResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2028,7 @@ func (x *CountResponse) String() string {
 func (*CountResponse) ProtoMessage() {}
 
 func (x *CountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[28]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2041,7 @@ func (x *CountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
 func (*CountResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{28}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CountResponse) GetJobs() float64 {
@@ -2007,7 +2067,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2079,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[29]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2092,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{29}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRequest) GetGroups() []string {
@@ -2054,7 +2114,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2126,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[30]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2139,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{30}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchResponse) GetGroup() string {
@@ -2118,7 +2178,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2190,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[31]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2203,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{31}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{32}
 }
 
 type CloseResponse struct {
@@ -2154,7 +2214,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2226,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[32]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2239,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{32}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{33}
 }
 
 type ProviderError struct {
@@ -2194,7 +2254,7 @@ type ProviderError struct {
 
 func (x *ProviderError) Reset() {
 	*x = ProviderError{}
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2266,7 @@ func (x *ProviderError) String() string {
 func (*ProviderError) ProtoMessage() {}
 
 func (x *ProviderError) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_provider_v1_provider_proto_msgTypes[33]
+	mi := &file_spillway_provider_v1_provider_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2279,7 @@ func (x *ProviderError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderError.ProtoReflect.Descriptor instead.
 func (*ProviderError) Descriptor() ([]byte, []int) {
-	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{33}
+	return file_spillway_provider_v1_provider_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ProviderError) GetKind() ErrorKind {
@@ -2255,13 +2315,19 @@ var File_spillway_provider_v1_provider_proto protoreflect.FileDescriptor
 const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\n" +
 	"#spillway/provider/v1/provider.proto\x12\x14spillway.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fDescribeRequest\"\xd6\x01\n" +
+	"\x0fDescribeRequest\"\x97\x02\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12)\n" +
 	"\x10contract_version\x18\x03 \x01(\x05R\x0fcontractVersion\x12D\n" +
 	"\fcapabilities\x18\x04 \x03(\x0e2 .spillway.provider.v1.CapabilityR\fcapabilities\x12#\n" +
-	"\rconfig_schema\x18\x05 \x01(\tR\fconfigSchema\"*\n" +
+	"\rconfig_schema\x18\x05 \x01(\tR\fconfigSchema\x12?\n" +
+	"\n" +
+	"deviations\x18\x06 \x03(\v2\x1f.spillway.provider.v1.DeviationR\n" +
+	"deviations\"9\n" +
+	"\tDeviation\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"*\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06config\x18\x01 \x01(\tR\x06config\"\x13\n" +
 	"\x11ConfigureResponse\"'\n" +
@@ -2446,7 +2512,7 @@ func file_spillway_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_spillway_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_spillway_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_spillway_provider_v1_provider_proto_goTypes = []any{
 	(Capability)(0),                 // 0: spillway.provider.v1.Capability
 	(InstanceState)(0),              // 1: spillway.provider.v1.InstanceState
@@ -2457,95 +2523,97 @@ var file_spillway_provider_v1_provider_proto_goTypes = []any{
 	(ErrorKind)(0),                  // 6: spillway.provider.v1.ErrorKind
 	(*DescribeRequest)(nil),         // 7: spillway.provider.v1.DescribeRequest
 	(*DescribeResponse)(nil),        // 8: spillway.provider.v1.DescribeResponse
-	(*ConfigureRequest)(nil),        // 9: spillway.provider.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),       // 10: spillway.provider.v1.ConfigureResponse
-	(*StatusRequest)(nil),           // 11: spillway.provider.v1.StatusRequest
-	(*StatusResponse)(nil),          // 12: spillway.provider.v1.StatusResponse
-	(*GroupStatus)(nil),             // 13: spillway.provider.v1.GroupStatus
-	(*GroupFailure)(nil),            // 14: spillway.provider.v1.GroupFailure
-	(*ListInstancesRequest)(nil),    // 15: spillway.provider.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),   // 16: spillway.provider.v1.ListInstancesResponse
-	(*Instance)(nil),                // 17: spillway.provider.v1.Instance
-	(*SetDesiredRequest)(nil),       // 18: spillway.provider.v1.SetDesiredRequest
-	(*SetDesiredResponse)(nil),      // 19: spillway.provider.v1.SetDesiredResponse
-	(*RemoveRequest)(nil),           // 20: spillway.provider.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 21: spillway.provider.v1.RemoveResponse
-	(*RemoveResult)(nil),            // 22: spillway.provider.v1.RemoveResult
-	(*WithdrawRequest)(nil),         // 23: spillway.provider.v1.WithdrawRequest
-	(*WithdrawResponse)(nil),        // 24: spillway.provider.v1.WithdrawResponse
-	(*ProtectRequest)(nil),          // 25: spillway.provider.v1.ProtectRequest
-	(*ProtectResponse)(nil),         // 26: spillway.provider.v1.ProtectResponse
-	(*CompleteHookRequest)(nil),     // 27: spillway.provider.v1.CompleteHookRequest
-	(*CompleteHookResponse)(nil),    // 28: spillway.provider.v1.CompleteHookResponse
-	(*ReportUnhealthyRequest)(nil),  // 29: spillway.provider.v1.ReportUnhealthyRequest
-	(*ReportUnhealthyResponse)(nil), // 30: spillway.provider.v1.ReportUnhealthyResponse
-	(*FindingsRequest)(nil),         // 31: spillway.provider.v1.FindingsRequest
-	(*FindingsResponse)(nil),        // 32: spillway.provider.v1.FindingsResponse
-	(*Finding)(nil),                 // 33: spillway.provider.v1.Finding
-	(*CountRequest)(nil),            // 34: spillway.provider.v1.CountRequest
-	(*CountResponse)(nil),           // 35: spillway.provider.v1.CountResponse
-	(*WatchRequest)(nil),            // 36: spillway.provider.v1.WatchRequest
-	(*WatchResponse)(nil),           // 37: spillway.provider.v1.WatchResponse
-	(*CloseRequest)(nil),            // 38: spillway.provider.v1.CloseRequest
-	(*CloseResponse)(nil),           // 39: spillway.provider.v1.CloseResponse
-	(*ProviderError)(nil),           // 40: spillway.provider.v1.ProviderError
-	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 42: google.protobuf.Duration
+	(*Deviation)(nil),               // 9: spillway.provider.v1.Deviation
+	(*ConfigureRequest)(nil),        // 10: spillway.provider.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),       // 11: spillway.provider.v1.ConfigureResponse
+	(*StatusRequest)(nil),           // 12: spillway.provider.v1.StatusRequest
+	(*StatusResponse)(nil),          // 13: spillway.provider.v1.StatusResponse
+	(*GroupStatus)(nil),             // 14: spillway.provider.v1.GroupStatus
+	(*GroupFailure)(nil),            // 15: spillway.provider.v1.GroupFailure
+	(*ListInstancesRequest)(nil),    // 16: spillway.provider.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),   // 17: spillway.provider.v1.ListInstancesResponse
+	(*Instance)(nil),                // 18: spillway.provider.v1.Instance
+	(*SetDesiredRequest)(nil),       // 19: spillway.provider.v1.SetDesiredRequest
+	(*SetDesiredResponse)(nil),      // 20: spillway.provider.v1.SetDesiredResponse
+	(*RemoveRequest)(nil),           // 21: spillway.provider.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 22: spillway.provider.v1.RemoveResponse
+	(*RemoveResult)(nil),            // 23: spillway.provider.v1.RemoveResult
+	(*WithdrawRequest)(nil),         // 24: spillway.provider.v1.WithdrawRequest
+	(*WithdrawResponse)(nil),        // 25: spillway.provider.v1.WithdrawResponse
+	(*ProtectRequest)(nil),          // 26: spillway.provider.v1.ProtectRequest
+	(*ProtectResponse)(nil),         // 27: spillway.provider.v1.ProtectResponse
+	(*CompleteHookRequest)(nil),     // 28: spillway.provider.v1.CompleteHookRequest
+	(*CompleteHookResponse)(nil),    // 29: spillway.provider.v1.CompleteHookResponse
+	(*ReportUnhealthyRequest)(nil),  // 30: spillway.provider.v1.ReportUnhealthyRequest
+	(*ReportUnhealthyResponse)(nil), // 31: spillway.provider.v1.ReportUnhealthyResponse
+	(*FindingsRequest)(nil),         // 32: spillway.provider.v1.FindingsRequest
+	(*FindingsResponse)(nil),        // 33: spillway.provider.v1.FindingsResponse
+	(*Finding)(nil),                 // 34: spillway.provider.v1.Finding
+	(*CountRequest)(nil),            // 35: spillway.provider.v1.CountRequest
+	(*CountResponse)(nil),           // 36: spillway.provider.v1.CountResponse
+	(*WatchRequest)(nil),            // 37: spillway.provider.v1.WatchRequest
+	(*WatchResponse)(nil),           // 38: spillway.provider.v1.WatchResponse
+	(*CloseRequest)(nil),            // 39: spillway.provider.v1.CloseRequest
+	(*CloseResponse)(nil),           // 40: spillway.provider.v1.CloseResponse
+	(*ProviderError)(nil),           // 41: spillway.provider.v1.ProviderError
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 43: google.protobuf.Duration
 }
 var file_spillway_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: spillway.provider.v1.DescribeResponse.capabilities:type_name -> spillway.provider.v1.Capability
-	13, // 1: spillway.provider.v1.StatusResponse.groups:type_name -> spillway.provider.v1.GroupStatus
-	40, // 2: spillway.provider.v1.GroupStatus.error:type_name -> spillway.provider.v1.ProviderError
-	14, // 3: spillway.provider.v1.GroupStatus.failures:type_name -> spillway.provider.v1.GroupFailure
-	6,  // 4: spillway.provider.v1.GroupFailure.kind:type_name -> spillway.provider.v1.ErrorKind
-	41, // 5: spillway.provider.v1.GroupFailure.at:type_name -> google.protobuf.Timestamp
-	17, // 6: spillway.provider.v1.ListInstancesResponse.instances:type_name -> spillway.provider.v1.Instance
-	1,  // 7: spillway.provider.v1.Instance.state:type_name -> spillway.provider.v1.InstanceState
-	41, // 8: spillway.provider.v1.Instance.launched_at:type_name -> google.protobuf.Timestamp
-	2,  // 9: spillway.provider.v1.Instance.hook:type_name -> spillway.provider.v1.Hook
-	22, // 10: spillway.provider.v1.RemoveResponse.results:type_name -> spillway.provider.v1.RemoveResult
-	3,  // 11: spillway.provider.v1.RemoveResult.outcome:type_name -> spillway.provider.v1.RemoveOutcome
-	40, // 12: spillway.provider.v1.RemoveResult.error:type_name -> spillway.provider.v1.ProviderError
-	33, // 13: spillway.provider.v1.FindingsResponse.findings:type_name -> spillway.provider.v1.Finding
-	4,  // 14: spillway.provider.v1.Finding.severity:type_name -> spillway.provider.v1.Severity
-	41, // 15: spillway.provider.v1.CountResponse.at:type_name -> google.protobuf.Timestamp
-	5,  // 16: spillway.provider.v1.WatchResponse.kind:type_name -> spillway.provider.v1.InterruptionKind
-	41, // 17: spillway.provider.v1.WatchResponse.deadline:type_name -> google.protobuf.Timestamp
-	6,  // 18: spillway.provider.v1.ProviderError.kind:type_name -> spillway.provider.v1.ErrorKind
-	42, // 19: spillway.provider.v1.ProviderError.retry_after:type_name -> google.protobuf.Duration
-	7,  // 20: spillway.provider.v1.ProviderService.Describe:input_type -> spillway.provider.v1.DescribeRequest
-	9,  // 21: spillway.provider.v1.ProviderService.Configure:input_type -> spillway.provider.v1.ConfigureRequest
-	11, // 22: spillway.provider.v1.ProviderService.Status:input_type -> spillway.provider.v1.StatusRequest
-	15, // 23: spillway.provider.v1.ProviderService.ListInstances:input_type -> spillway.provider.v1.ListInstancesRequest
-	18, // 24: spillway.provider.v1.ProviderService.SetDesired:input_type -> spillway.provider.v1.SetDesiredRequest
-	20, // 25: spillway.provider.v1.ProviderService.Remove:input_type -> spillway.provider.v1.RemoveRequest
-	23, // 26: spillway.provider.v1.ProviderService.Withdraw:input_type -> spillway.provider.v1.WithdrawRequest
-	25, // 27: spillway.provider.v1.ProviderService.Protect:input_type -> spillway.provider.v1.ProtectRequest
-	27, // 28: spillway.provider.v1.ProviderService.CompleteHook:input_type -> spillway.provider.v1.CompleteHookRequest
-	29, // 29: spillway.provider.v1.ProviderService.ReportUnhealthy:input_type -> spillway.provider.v1.ReportUnhealthyRequest
-	31, // 30: spillway.provider.v1.ProviderService.Findings:input_type -> spillway.provider.v1.FindingsRequest
-	34, // 31: spillway.provider.v1.ProviderService.Count:input_type -> spillway.provider.v1.CountRequest
-	36, // 32: spillway.provider.v1.ProviderService.Watch:input_type -> spillway.provider.v1.WatchRequest
-	38, // 33: spillway.provider.v1.ProviderService.Close:input_type -> spillway.provider.v1.CloseRequest
-	8,  // 34: spillway.provider.v1.ProviderService.Describe:output_type -> spillway.provider.v1.DescribeResponse
-	10, // 35: spillway.provider.v1.ProviderService.Configure:output_type -> spillway.provider.v1.ConfigureResponse
-	12, // 36: spillway.provider.v1.ProviderService.Status:output_type -> spillway.provider.v1.StatusResponse
-	16, // 37: spillway.provider.v1.ProviderService.ListInstances:output_type -> spillway.provider.v1.ListInstancesResponse
-	19, // 38: spillway.provider.v1.ProviderService.SetDesired:output_type -> spillway.provider.v1.SetDesiredResponse
-	21, // 39: spillway.provider.v1.ProviderService.Remove:output_type -> spillway.provider.v1.RemoveResponse
-	24, // 40: spillway.provider.v1.ProviderService.Withdraw:output_type -> spillway.provider.v1.WithdrawResponse
-	26, // 41: spillway.provider.v1.ProviderService.Protect:output_type -> spillway.provider.v1.ProtectResponse
-	28, // 42: spillway.provider.v1.ProviderService.CompleteHook:output_type -> spillway.provider.v1.CompleteHookResponse
-	30, // 43: spillway.provider.v1.ProviderService.ReportUnhealthy:output_type -> spillway.provider.v1.ReportUnhealthyResponse
-	32, // 44: spillway.provider.v1.ProviderService.Findings:output_type -> spillway.provider.v1.FindingsResponse
-	35, // 45: spillway.provider.v1.ProviderService.Count:output_type -> spillway.provider.v1.CountResponse
-	37, // 46: spillway.provider.v1.ProviderService.Watch:output_type -> spillway.provider.v1.WatchResponse
-	39, // 47: spillway.provider.v1.ProviderService.Close:output_type -> spillway.provider.v1.CloseResponse
-	34, // [34:48] is the sub-list for method output_type
-	20, // [20:34] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	9,  // 1: spillway.provider.v1.DescribeResponse.deviations:type_name -> spillway.provider.v1.Deviation
+	14, // 2: spillway.provider.v1.StatusResponse.groups:type_name -> spillway.provider.v1.GroupStatus
+	41, // 3: spillway.provider.v1.GroupStatus.error:type_name -> spillway.provider.v1.ProviderError
+	15, // 4: spillway.provider.v1.GroupStatus.failures:type_name -> spillway.provider.v1.GroupFailure
+	6,  // 5: spillway.provider.v1.GroupFailure.kind:type_name -> spillway.provider.v1.ErrorKind
+	42, // 6: spillway.provider.v1.GroupFailure.at:type_name -> google.protobuf.Timestamp
+	18, // 7: spillway.provider.v1.ListInstancesResponse.instances:type_name -> spillway.provider.v1.Instance
+	1,  // 8: spillway.provider.v1.Instance.state:type_name -> spillway.provider.v1.InstanceState
+	42, // 9: spillway.provider.v1.Instance.launched_at:type_name -> google.protobuf.Timestamp
+	2,  // 10: spillway.provider.v1.Instance.hook:type_name -> spillway.provider.v1.Hook
+	23, // 11: spillway.provider.v1.RemoveResponse.results:type_name -> spillway.provider.v1.RemoveResult
+	3,  // 12: spillway.provider.v1.RemoveResult.outcome:type_name -> spillway.provider.v1.RemoveOutcome
+	41, // 13: spillway.provider.v1.RemoveResult.error:type_name -> spillway.provider.v1.ProviderError
+	34, // 14: spillway.provider.v1.FindingsResponse.findings:type_name -> spillway.provider.v1.Finding
+	4,  // 15: spillway.provider.v1.Finding.severity:type_name -> spillway.provider.v1.Severity
+	42, // 16: spillway.provider.v1.CountResponse.at:type_name -> google.protobuf.Timestamp
+	5,  // 17: spillway.provider.v1.WatchResponse.kind:type_name -> spillway.provider.v1.InterruptionKind
+	42, // 18: spillway.provider.v1.WatchResponse.deadline:type_name -> google.protobuf.Timestamp
+	6,  // 19: spillway.provider.v1.ProviderError.kind:type_name -> spillway.provider.v1.ErrorKind
+	43, // 20: spillway.provider.v1.ProviderError.retry_after:type_name -> google.protobuf.Duration
+	7,  // 21: spillway.provider.v1.ProviderService.Describe:input_type -> spillway.provider.v1.DescribeRequest
+	10, // 22: spillway.provider.v1.ProviderService.Configure:input_type -> spillway.provider.v1.ConfigureRequest
+	12, // 23: spillway.provider.v1.ProviderService.Status:input_type -> spillway.provider.v1.StatusRequest
+	16, // 24: spillway.provider.v1.ProviderService.ListInstances:input_type -> spillway.provider.v1.ListInstancesRequest
+	19, // 25: spillway.provider.v1.ProviderService.SetDesired:input_type -> spillway.provider.v1.SetDesiredRequest
+	21, // 26: spillway.provider.v1.ProviderService.Remove:input_type -> spillway.provider.v1.RemoveRequest
+	24, // 27: spillway.provider.v1.ProviderService.Withdraw:input_type -> spillway.provider.v1.WithdrawRequest
+	26, // 28: spillway.provider.v1.ProviderService.Protect:input_type -> spillway.provider.v1.ProtectRequest
+	28, // 29: spillway.provider.v1.ProviderService.CompleteHook:input_type -> spillway.provider.v1.CompleteHookRequest
+	30, // 30: spillway.provider.v1.ProviderService.ReportUnhealthy:input_type -> spillway.provider.v1.ReportUnhealthyRequest
+	32, // 31: spillway.provider.v1.ProviderService.Findings:input_type -> spillway.provider.v1.FindingsRequest
+	35, // 32: spillway.provider.v1.ProviderService.Count:input_type -> spillway.provider.v1.CountRequest
+	37, // 33: spillway.provider.v1.ProviderService.Watch:input_type -> spillway.provider.v1.WatchRequest
+	39, // 34: spillway.provider.v1.ProviderService.Close:input_type -> spillway.provider.v1.CloseRequest
+	8,  // 35: spillway.provider.v1.ProviderService.Describe:output_type -> spillway.provider.v1.DescribeResponse
+	11, // 36: spillway.provider.v1.ProviderService.Configure:output_type -> spillway.provider.v1.ConfigureResponse
+	13, // 37: spillway.provider.v1.ProviderService.Status:output_type -> spillway.provider.v1.StatusResponse
+	17, // 38: spillway.provider.v1.ProviderService.ListInstances:output_type -> spillway.provider.v1.ListInstancesResponse
+	20, // 39: spillway.provider.v1.ProviderService.SetDesired:output_type -> spillway.provider.v1.SetDesiredResponse
+	22, // 40: spillway.provider.v1.ProviderService.Remove:output_type -> spillway.provider.v1.RemoveResponse
+	25, // 41: spillway.provider.v1.ProviderService.Withdraw:output_type -> spillway.provider.v1.WithdrawResponse
+	27, // 42: spillway.provider.v1.ProviderService.Protect:output_type -> spillway.provider.v1.ProtectResponse
+	29, // 43: spillway.provider.v1.ProviderService.CompleteHook:output_type -> spillway.provider.v1.CompleteHookResponse
+	31, // 44: spillway.provider.v1.ProviderService.ReportUnhealthy:output_type -> spillway.provider.v1.ReportUnhealthyResponse
+	33, // 45: spillway.provider.v1.ProviderService.Findings:output_type -> spillway.provider.v1.FindingsResponse
+	36, // 46: spillway.provider.v1.ProviderService.Count:output_type -> spillway.provider.v1.CountResponse
+	38, // 47: spillway.provider.v1.ProviderService.Watch:output_type -> spillway.provider.v1.WatchResponse
+	40, // 48: spillway.provider.v1.ProviderService.Close:output_type -> spillway.provider.v1.CloseResponse
+	35, // [35:49] is the sub-list for method output_type
+	21, // [21:35] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_spillway_provider_v1_provider_proto_init() }
@@ -2559,7 +2627,7 @@ func file_spillway_provider_v1_provider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_provider_v1_provider_proto_rawDesc), len(file_spillway_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
