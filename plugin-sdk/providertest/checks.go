@@ -76,6 +76,26 @@ func describe(ctx context.Context, t *trial) error {
 		}
 		seen[c] = true
 	}
+	return t.checkDeviations(d.Deviations)
+}
+
+// checkDeviations holds the declared deviations to the names of the checks.
+func (t *trial) checkDeviations(declared []pluginsdk.Deviation) error {
+	names := map[string]bool{}
+	for _, c := range t.checks {
+		names[c.name] = !c.vital && !c.always
+	}
+	for _, d := range declared {
+		excusable, known := names[d.Check]
+		switch {
+		case !known:
+			return fmt.Errorf("it declares a deviation from %q, which is no check", d.Check)
+		case !excusable:
+			return fmt.Errorf("it declares a deviation from %q, without which nothing works", d.Check)
+		case d.Reason == "":
+			return fmt.Errorf("it declares a deviation from %q without a reason", d.Check)
+		}
+	}
 	return nil
 }
 

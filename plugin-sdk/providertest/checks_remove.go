@@ -115,6 +115,9 @@ func (t *trial) remove(ctx context.Context, ids []string, outcomes ...pluginsdk.
 }
 
 func removeByName(ctx context.Context, t *trial) error {
+	if len(t.running) != t.MaxInstances {
+		return fmt.Errorf("%d instances run after the checks before, it should be %d", len(t.running), t.MaxInstances)
+	}
 	ids := []string{noInstance, t.running[0]}
 	if err := t.remove(ctx, ids, pluginsdk.AlreadyGone, pluginsdk.Removed); err != nil {
 		return err

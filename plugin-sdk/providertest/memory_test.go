@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
@@ -28,7 +29,10 @@ type memory struct {
 	}
 }
 
-var allCapabilities = []pluginsdk.Capability{pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanWatch}
+var allCapabilities = []pluginsdk.Capability{
+	pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanWatch,
+	pluginsdk.CanCompleteHook, pluginsdk.CanReportHealth, pluginsdk.CanFind, pluginsdk.CanCount,
+}
 
 func newMemory(bug string, caps ...pluginsdk.Capability) *memory {
 	m := &memory{bug: bug, caps: caps}
@@ -56,6 +60,16 @@ func (m *memory) Describe(context.Context) (pluginsdk.Description, error) {
 		d.ConfigSchema = `{"type":"objekt"}`
 	case "schema allows anything":
 		d.ConfigSchema = `{}`
+	case "deviates from nothing known":
+		d.Deviations = []pluginsdk.Deviation{{Check: "fly", Reason: "no wings"}}
+	case "deviates from what it must":
+		d.Deviations = []pluginsdk.Deviation{{Check: "configure", Reason: "no wish"}}
+	case "deviates without a reason":
+		d.Deviations = []pluginsdk.Deviation{{Check: "watch"}}
+	case "deviates needlessly":
+		d.Deviations = []pluginsdk.Deviation{{Check: "watch", Reason: "it says"}}
+	case "gone is removed, and it says so":
+		d.Deviations = []pluginsdk.Deviation{{Check: "remove_nothing", Reason: "the cloud can't tell"}}
 	}
 	return d, nil
 }
@@ -223,7 +237,7 @@ func (m *memory) removeGone(id string) pluginsdk.RemoveResult {
 		m.mu.desired--
 	case "gone fails":
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.NotRemoved, Err: pluginsdk.ErrNotFound}
-	case "gone is removed":
+	case "gone is removed", "gone is removed, and it says so":
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.Removed}
 	}
 	return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.AlreadyGone}
@@ -268,6 +282,89 @@ func (m *memory) Protect(_ context.Context, _ string, ids []string, on bool) err
 		}
 	}
 	return nil
+}
+
+func (m *memory) has(c pluginsdk.Capability) bool {
+	return slices.Contains(m.caps, c) || m.bug == "undeclared "+string(c)
+}
+
+func (m *memory) CompleteHook(_ context.Context, _ string, ids []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.has(pluginsdk.CanCompleteHook) {
+		return pluginsdk.ErrUnsupported
+	}
+	for _, id := range ids {
+		switch i := m.find(id); {
+		case i == nil && m.bug == "hooks of what is gone fail":
+			return pluginsdk.ErrNotFound
+		case i != nil && m.bug == "hooks end instances":
+			i.State = pluginsdk.StateDeleting
+			m.mu.desired--
+		}
+	}
+	return nil
+}
+
+func (m *memory) ReportUnhealthy(_ context.Context, _ string, ids []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.has(pluginsdk.CanReportHealth) {
+		return pluginsdk.ErrUnsupported
+	}
+	for _, id := range ids {
+		i := m.find(id)
+		switch {
+		case i == nil || m.bug == "unhealthy ones stay":
+			continue
+		case m.bug == "unhealthy ones are not replaced":
+			m.mu.desired--
+		default:
+			m.launch(1)
+			m.mu.desired--
+		}
+		i.State = pluginsdk.StateDeleting
+	}
+	return nil
+}
+
+func (m *memory) Findings(_ context.Context, groups []string) ([]pluginsdk.Finding, error) {
+	if !m.has(pluginsdk.CanFind) {
+		return nil, pluginsdk.ErrUnsupported
+	}
+	var all []pluginsdk.Finding
+	for _, g := range groups {
+		f := pluginsdk.Finding{Group: g, Code: "group_not_found", Severity: pluginsdk.FindingError, Message: "no group " + g, Fix: "make one"}
+		switch {
+		case g == "g" && m.bug == "finding without a fix":
+			f.Fix = ""
+		case g == "g" && m.bug == "finding with a free code":
+			f.Code = "Group not found"
+		case g == "g" && m.bug == "finding without a severity":
+			f.Severity = ""
+		case g == "g" && m.bug == "finding about somebody else":
+			f.Group = "other"
+		case g == "g" || m.bug == "finds nothing":
+			continue
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+func (m *memory) Count(_ context.Context, name string) (pluginsdk.Count, error) {
+	switch {
+	case !m.has(pluginsdk.CanCount):
+		return pluginsdk.Count{}, pluginsdk.ErrUnsupported
+	case name == "queue" && m.bug == "counts below zero":
+		return pluginsdk.Count{Jobs: -1, At: time.Now()}, nil
+	case name == "queue":
+		return pluginsdk.Count{Jobs: 3, At: time.Now()}, nil
+	case m.bug == "what isn't known counts 0":
+		return pluginsdk.Count{At: time.Now()}, nil
+	default:
+		return pluginsdk.Count{}, pluginsdk.Errorf(pluginsdk.KindInvalid, "no metric %q", name)
+	}
 }
 
 func (m *memory) Watch(ctx context.Context, _ []string, _ func(pluginsdk.Interruption)) error {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 func subject(p pluginsdk.Provider) providertest.Subject {
-	return providertest.Subject{Provider: p, Config: []byte(`{"region":"x"}`), Group: "g", MaxInstances: 3, Settle: time.Second}
+	return providertest.Subject{Provider: p, Config: []byte(`{"region":"x"}`), Group: "g", MaxInstances: 3, Settle: time.Second, Metric: "queue"}
 }
 
 func TestAGoodProviderPasses(t *testing.T) {
@@ -65,45 +65,60 @@ func check(t *testing.T, s providertest.Subject) (found map[string]providertest.
 // TestEachBrokenPromiseIsFound: a suite that finds no planted bug proves nothing.
 func TestEachBrokenPromiseIsFound(t *testing.T) {
 	for bug, finder := range map[string]string{
-		"describe needs configure":       "describe_before_configure",
-		"no version":                     "describe_before_configure",
-		"unknown capability":             "describe_before_configure",
-		"schema is broken":               "config_schema",
-		"schema allows anything":         "config_schema",
-		"config may be anything":         "config_not_an_object",
-		"unknown keys are ignored":       "unknown_config_key",
-		"unknown group fails all":        "status_in_order",
-		"unknown group is empty":         "status_in_order",
-		"unknown group is left out":      "status_in_order",
-		"status in another order":        "status_in_order",
-		"unknown group has no instances": "unknown_group",
-		"launches in unknown groups":     "unknown_group",
-		"no compare":                     "set_desired_conflict",
-		"conflict observes nonsense":     "set_desired_conflict",
-		"conflict writes":                "set_desired_conflict",
-		"negative targets":               "set_desired_negative",
-		"returns what it was":            "set_desired_raises",
-		"relative":                       "set_desired_raises",
-		"conflict although equal":        "set_desired_is_absolute",
-		"launches one more":              "instances_run",
-		"nothing ever runs":              "instances_run",
-		"listed twice":                   "instances_run",
-		"nameless state":                 "instances_run",
-		"incomplete list":                "instances_run",
-		"not made for concurrent calls":  "concurrent_calls",
-		"withdraws without compare":      "withdraw",
-		"withdraws what runs":            "withdraw",
-		"withdraw miscounts":             "withdraw_unfilled",
-		"protects nothing":               "protect",
-		"watch ends":                     "watch",
-		"watch ends with an error":       "watch",
-		"gone counts":                    "remove_nothing",
-		"gone fails":                     "remove_nothing",
-		"gone is removed":                "remove_nothing",
-		"results in another order":       "remove_by_name",
-		"ends somebody else":             "remove_by_name",
-		"desired stays":                  "remove_by_name",
-		"close fails":                    "close",
+		"describe needs configure":        "describe_before_configure",
+		"no version":                      "describe_before_configure",
+		"unknown capability":              "describe_before_configure",
+		"schema is broken":                "config_schema",
+		"schema allows anything":          "config_schema",
+		"config may be anything":          "config_not_an_object",
+		"unknown keys are ignored":        "unknown_config_key",
+		"unknown group fails all":         "status_in_order",
+		"unknown group is empty":          "status_in_order",
+		"unknown group is left out":       "status_in_order",
+		"status in another order":         "status_in_order",
+		"unknown group has no instances":  "unknown_group",
+		"launches in unknown groups":      "unknown_group",
+		"no compare":                      "set_desired_conflict",
+		"conflict observes nonsense":      "set_desired_conflict",
+		"conflict writes":                 "set_desired_conflict",
+		"negative targets":                "set_desired_negative",
+		"returns what it was":             "set_desired_raises",
+		"relative":                        "set_desired_raises",
+		"conflict although equal":         "set_desired_is_absolute",
+		"launches one more":               "instances_run",
+		"nothing ever runs":               "instances_run",
+		"listed twice":                    "instances_run",
+		"nameless state":                  "instances_run",
+		"incomplete list":                 "instances_run",
+		"not made for concurrent calls":   "concurrent_calls",
+		"withdraws without compare":       "withdraw",
+		"withdraws what runs":             "withdraw",
+		"withdraw miscounts":              "withdraw_unfilled",
+		"protects nothing":                "protect",
+		"watch ends":                      "watch",
+		"deviates from nothing known":     "describe_before_configure",
+		"deviates from what it must":      "describe_before_configure",
+		"deviates without a reason":       "describe_before_configure",
+		"deviates needlessly":             "watch",
+		"hooks of what is gone fail":      "complete_hook",
+		"hooks end instances":             "complete_hook",
+		"unhealthy ones stay":             "report_unhealthy",
+		"unhealthy ones are not replaced": "report_unhealthy",
+		"finding without a fix":           "findings",
+		"finding with a free code":        "findings",
+		"finding without a severity":      "findings",
+		"finding about somebody else":     "findings",
+		"finds nothing":                   "findings",
+		"counts below zero":               "count",
+		"what isn't known counts 0":       "count",
+		"watch ends with an error":        "watch",
+		"gone counts":                     "remove_nothing",
+		"gone fails":                      "remove_nothing",
+		"gone is removed":                 "remove_nothing",
+		"results in another order":        "remove_by_name",
+		"ends somebody else":              "remove_by_name",
+		"desired stays":                   "remove_by_name",
+		"close fails":                     "close",
 	} {
 		t.Run(bug, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,9 +129,30 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 	}
 }
 
+func TestADeclaredDeviationIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		found, _ := check(t, subject(newMemory("gone is removed, and it says so", allCapabilities...)))
+		r := found["remove_nothing"]
+		require.Equal(t, providertest.Deviates, r.Outcome)
+		require.Contains(t, r.Detail, "the cloud can't tell (")
+	})
+}
+
+func TestAnExemptCheckIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := subject(newMemory("watch ends", allCapabilities...))
+		s.Exempt = map[string]string{"watch": "the emulator has no events"}
+		found, _ := check(t, s)
+		require.Equal(t, providertest.Skipped, found["watch"].Outcome)
+		require.Equal(t, "the emulator has no events", found["watch"].Detail)
+	})
+}
+
 func TestWhatIsNotDeclaredMustBeRefused(t *testing.T) {
 	for bug, finder := range map[string]string{
 		"undeclared withdraw": "withdraw", "undeclared protect": "protect", "undeclared watch": "watch",
+		"undeclared complete_hook": "complete_hook", "undeclared report_unhealthy": "report_unhealthy",
+		"undeclared findings": "findings", "undeclared count": "count",
 	} {
 		t.Run(bug, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,7 +201,7 @@ func TestWhatWasLaunchedIsRemovedAfterAFailure(t *testing.T) {
 
 func TestResultsPrintThemselves(t *testing.T) {
 	r := providertest.Result{Check: "watch", Promise: "it goes on", Outcome: providertest.Failed, Detail: "it ended"}
-	require.Equal(t, "failed  watch: it ended (the contract: it goes on)", r.String())
+	require.Equal(t, "failed   watch: it ended (the contract: it goes on)", r.String())
 	r = providertest.Result{Check: "watch", Outcome: providertest.Passed}
-	require.Equal(t, "passed  watch", r.String())
+	require.Equal(t, "passed   watch", r.String())
 }

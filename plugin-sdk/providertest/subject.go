@@ -19,6 +19,12 @@ type Subject struct {
 	Group    string             // that exists, is empty and belongs to nobody else
 	// MaxInstances is how many may exist at a time, at least 2, which is the default.
 	MaxInstances int
+	// Metric is the name of a metric in Config that has a value, for a provider that
+	// can count; empty: only what an unknown name answers is looked at.
+	Metric string
+	// Exempt names checks that the cloud of this run can't show, with the reason: an
+	// emulator that knows less than the real one. They are skipped.
+	Exempt map[string]string
 	// Settle is how long the cloud may take until what it said yes to is seen: an
 	// instance running, another one gone. Default 5 minutes.
 	Settle time.Duration
@@ -32,6 +38,8 @@ const (
 	Passed  Outcome = "passed"
 	Failed  Outcome = "failed"
 	Skipped Outcome = "skipped" // a capability that the provider doesn't declare, or an earlier check failed
+	// Deviates is a check that fails as the plugin declares (Description.Deviations).
+	Deviates Outcome = "deviates"
 )
 
 // Result is what one check found.
@@ -45,7 +53,7 @@ type Result struct {
 
 // String is one line for people.
 func (r Result) String() string {
-	line := fmt.Sprintf("%-7s %s", r.Outcome, r.Check)
+	line := fmt.Sprintf("%-8s %s", r.Outcome, r.Check)
 	if r.Detail != "" {
 		line += ": " + r.Detail
 	}
@@ -63,22 +71,23 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 			switch r.Outcome {
 			case Failed:
 				t.Error(r)
-			case Skipped:
-				t.Skip(r.Detail)
+			case Skipped, Deviates:
+				t.Skip(r)
 			case Passed:
 			}
 		})
 	})
 }
 
-// Check runs all checks in order, reports each, and says whether none failed.
+// Check runs all checks in order, reports each, and says whether none failed;
+// declared deviations are no failures.
 // It removes what it launched, also after a failure, unless ctx ends.
 func Check(ctx context.Context, s Subject, report func(Result)) (ok bool) {
 	s = s.withDefaults()
-	t := &trial{Subject: s}
+	t := &trial{Subject: s, checks: checks()}
 	ok = true
 	stopped := ""
-	for _, c := range checks() {
+	for _, c := range t.checks {
 		r := Result{Check: c.name, Promise: c.promise}
 		if stopped != "" && !c.always {
 			r.Outcome, r.Detail = Skipped, "after "+stopped+" failed"
@@ -86,6 +95,7 @@ func Check(ctx context.Context, s Subject, report func(Result)) (ok bool) {
 			continue
 		}
 		r.run(ctx, t, c)
+		r.excuse(t)
 		report(r)
 		if r.Outcome == Failed {
 			ok = false
@@ -123,6 +133,10 @@ const prompt = 5 * time.Second
 const perCall = time.Minute
 
 func (r *Result) run(ctx context.Context, t *trial, c check) {
+	if why, ok := t.Exempt[c.name]; ok {
+		r.Outcome, r.Detail = Skipped, why
+		return
+	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, t.Settle+perCall)
 	defer cancel()
@@ -136,6 +150,20 @@ func (r *Result) run(ctx context.Context, t *trial, c check) {
 		r.Outcome, r.Detail = Skipped, string(skip)
 	default:
 		r.Outcome, r.Detail = Failed, err.Error()
+	}
+}
+
+// excuse makes a failure that the plugin declares a deviation. One that is declared
+// and not there is a failure: the declaration is wrong.
+func (r *Result) excuse(t *trial) {
+	for _, d := range t.description.Deviations {
+		switch {
+		case d.Check != r.Check:
+		case r.Outcome == Failed:
+			r.Outcome, r.Detail = Deviates, d.Reason+" ("+r.Detail+")"
+		case r.Outcome == Passed:
+			r.Outcome, r.Detail = Failed, "the plugin declares that it deviates here, and it doesn't"
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // trial is a run of the checks.
 type trial struct {
 	Subject
+	checks      []check
 	description pluginsdk.Description
 	ours        bool // the group was empty: everything in it is ours to remove
 	running     []string
