@@ -144,33 +144,3 @@ func (a *app) runnerTable(w io.Writer, resp *adminv1.ListRunnersResponse) {
 	}
 	t.flush()
 }
-
-func (a *app) pluginCommand() *cobra.Command {
-	return group("plugin", "Look at provider plugins", &cobra.Command{
-		Use: "list", Short: "List the plugin processes of the control plane",
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(func(c client) error {
-				resp, err := ask(cmd.Context(), a, c.admin.ListPlugins, &adminv1.ListPluginsRequest{})
-				if err != nil {
-					return err
-				}
-				return a.show(resp, func(w io.Writer) { a.pluginTable(w, resp) })
-			})
-		},
-	})
-}
-
-func (a *app) pluginTable(w io.Writer, resp *adminv1.ListPluginsResponse) {
-	t := newTable(w, "PROVIDER", "PLUGIN", "VERSION", "STATE", "PID", "RESTARTS", "STARTED", "SHA256", "CAN")
-	for _, p := range resp.GetPlugins() {
-		t.row(p.GetProvider(), dash(p.GetName()), dash(p.GetVersion()), p.GetState(), number(p.GetPid()), number(p.GetRestarts()),
-			age(p.GetStartedAt(), a.now()), dash(short(p.GetSha256())), strings.Join(p.GetCapabilities(), ","))
-	}
-	t.flush()
-	for _, p := range resp.GetPlugins() {
-		if p.GetLastError() != "" {
-			_, _ = fmt.Fprintf(w, "%s: %s\n", p.GetProvider(), printable(p.GetLastError()))
-		}
-	}
-}

@@ -187,6 +187,26 @@ func TestAGroupInUseIsLeftAlone(t *testing.T) {
 	require.Len(t, all, 2)
 }
 
+// TestWhatWasLaunchedIsRemovedAfterAnInterrupt: instances cost money.
+func TestWhatWasLaunchedIsRemovedAfterAnInterrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("", allCapabilities...)
+		ctx, interrupt := context.WithCancel(t.Context())
+		found := map[string]providertest.Result{}
+		ok := providertest.Check(ctx, subject(m), func(r providertest.Result) {
+			found[r.Check] = r
+			if r.Check == "instances_run" {
+				interrupt()
+			}
+		})
+		require.False(t, ok)
+		require.Equal(t, providertest.Skipped, found["remove_by_name"].Outcome)
+		require.Equal(t, "the checks were interrupted", found["remove_by_name"].Detail)
+		require.Equal(t, providertest.Passed, found["remove_all"].Outcome)
+		require.Empty(t, m.mu.instances)
+	})
+}
+
 // TestWhatWasLaunchedIsRemovedAfterAFailure: instances cost money.
 func TestWhatWasLaunchedIsRemovedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

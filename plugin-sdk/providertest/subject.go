@@ -81,7 +81,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 
 // Check runs all checks in order, reports each, and says whether none failed;
 // declared deviations are no failures.
-// It removes what it launched, also after a failure, unless ctx ends.
+// When ctx ends the rest is skipped. What it launched it removes in any case.
 func Check(ctx context.Context, s Subject, report func(Result)) (ok bool) {
 	s = s.withDefaults()
 	t := &trial{Subject: s, checks: checks()}
@@ -89,10 +89,16 @@ func Check(ctx context.Context, s Subject, report func(Result)) (ok bool) {
 	stopped := ""
 	for _, c := range t.checks {
 		r := Result{Check: c.name, Promise: c.promise}
+		if ctx.Err() != nil && stopped == "" {
+			stopped, ok = "the checks were interrupted", false
+		}
 		if stopped != "" && !c.always {
-			r.Outcome, r.Detail = Skipped, "after "+stopped+" failed"
+			r.Outcome, r.Detail = Skipped, stopped
 			report(r)
 			continue
+		}
+		if c.always {
+			ctx = context.WithoutCancel(ctx) // instances cost money
 		}
 		r.run(ctx, t, c)
 		r.excuse(t)
@@ -100,7 +106,7 @@ func Check(ctx context.Context, s Subject, report func(Result)) (ok bool) {
 		if r.Outcome == Failed {
 			ok = false
 			if c.vital && stopped == "" {
-				stopped = c.name
+				stopped = "after " + c.name + " failed"
 			}
 		}
 	}
