@@ -3,6 +3,7 @@ package pluginsdk
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -68,4 +69,25 @@ func (p *Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 // GRPCClient returns a [Provider] that speaks over conn.
 func (p *Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return NewClient(conn), nil
+}
+
+// Connect starts the plugin of client, which was made with cfg and AutoMTLS, and
+// connects to it.
+//
+// A plugin in another language can rarely do TLS as go-plugin does it. With one
+// that offers no certificate the connection is in plaintext, if it listens on a unix
+// socket: that lies in a directory which only this user can enter, so that TLS would
+// keep nobody out who isn't out already.
+func Connect(client *plugin.Client, cfg *plugin.ClientConfig) (plugin.ClientProtocol, error) {
+	addr, err := client.Start()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.TLSConfig != nil && cfg.TLSConfig.RootCAs == nil {
+		if addr.Network() != "unix" {
+			return nil, fmt.Errorf("it listens on %s %s without a certificate: without TLS it must listen on a unix socket", addr.Network(), addr)
+		}
+		cfg.TLSConfig = nil
+	}
+	return client.Client()
 }

@@ -45,12 +45,13 @@ func (l *launcher) launch(ctx context.Context) (*session, error) {
 	}
 	l.output.forget()
 	proc := newProcess(l.image, l.spec.environment(), dir, l.output)
-	client := plugin.NewClient(l.clientConfig(proc, dir))
+	cfg := l.clientConfig(proc, dir)
+	client := plugin.NewClient(cfg)
 	stop := context.AfterFunc(ctx, proc.kill)
 	defer stop()
 
 	s := &session{client: client, process: proc, dir: dir, hung: l.hung}
-	if err := l.connect(ctx, s); err != nil {
+	if err := l.connect(ctx, s, cfg); err != nil {
 		s.discard()
 		return nil, err
 	}
@@ -118,15 +119,16 @@ func (connection) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc
 var errMute = errors.New("answers nothing after its handshake")
 
 // connect starts the process, waits for its handshake and connects to it.
-func (l *launcher) connect(ctx context.Context, s *session) error {
+func (l *launcher) connect(ctx context.Context, s *session, cfg *plugin.ClientConfig) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.timing.Start, errMute)
 	defer cancel()
 	stop := context.AfterFunc(ctx, s.process.kill)
 	defer stop()
-	conn, err := dispense(s.client)
+	conn, err := dispense(s.client, cfg)
 	if err == nil {
 		s.provider = pluginsdk.NewClient(conn)
 		s.health = grpc_health_v1.NewHealthClient(conn)
+		s.contract = s.client.NegotiatedVersion()
 		err = s.ping(ctx)
 	}
 	if err == nil {
@@ -139,8 +141,8 @@ func (l *launcher) connect(ctx context.Context, s *session) error {
 	return l.explain(s.process, err)
 }
 
-func dispense(client *plugin.Client) (*grpc.ClientConn, error) {
-	rpc, err := client.Client()
+func dispense(client *plugin.Client, cfg *plugin.ClientConfig) (*grpc.ClientConn, error) {
+	rpc, err := pluginsdk.Connect(client, cfg)
 	if err != nil {
 		return nil, err
 	}

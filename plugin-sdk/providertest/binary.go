@@ -34,7 +34,7 @@ func RunBinary(t *testing.T, path string, s Subject, env ...string) {
 func Launch(path string, env []string, stderr io.Writer) (p pluginsdk.Provider, stop func(), err error) {
 	cmd := exec.Command(path)
 	cmd.Env = env
-	c := plugin.NewClient(&plugin.ClientConfig{
+	cfg := &plugin.ClientConfig{
 		HandshakeConfig:  pluginsdk.Handshake(),
 		VersionedPlugins: pluginsdk.Versions(nil),
 		Cmd:              cmd,
@@ -43,12 +43,13 @@ func Launch(path string, env []string, stderr io.Writer) (p pluginsdk.Provider, 
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Stderr:           stderr,
 		Logger:           hclog.NewNullLogger(),
-	})
+	}
+	c := plugin.NewClient(cfg)
 	fail := func(err error) (pluginsdk.Provider, func(), error) {
 		c.Kill()
 		return nil, nil, fmt.Errorf("starting plugin %s: %w", path, err)
 	}
-	rpc, err := c.Client()
+	rpc, err := pluginsdk.Connect(c, cfg)
 	if err != nil {
 		return fail(err)
 	}
