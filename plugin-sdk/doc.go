@@ -8,8 +8,8 @@
 // Nobody has to use more than that, but what providers have in common is here too:
 // [DecodeConfig] reads the configuration strictly, [Configured] holds what was made
 // of it, [GroupNames] and [CheckGroups] keep the limits, [Once] repeats the answer of
-// a write that is repeated, [KindOfHTTP] and [RetryAfter] classify failures of HTTP
-// APIs, [Unsupported] is the optional half of a provider, and [ReadOnly] is all of it
+// a write that is repeated, [Budget] keeps the calls to the cloud within a rate,
+// [KindOfHTTP] and [RetryAfter] classify failures of HTTP APIs, [Unsupported] is the optional half of a provider, and [ReadOnly] is all of it
 // that doesn't read.
 //
 // It imports only the generated contract, go-plugin, grpc and the standard

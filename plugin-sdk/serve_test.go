@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+	providerv1 "github.com/spillway-ci/spillway/proto/spillway/provider/v1"
 )
 
 // roleEnv makes the test binary a plugin, or a host that starts one.
@@ -91,6 +92,11 @@ func start(t *testing.T, role string) *started {
 }
 
 func startPlugin(role, dir string) (*started, error) {
+	return startPluginFor(role, dir, pluginsdk.Versions(nil))
+}
+
+// startPluginFor starts it for a host that speaks versions.
+func startPluginFor(role, dir string, versions map[int]plugin.PluginSet) (*started, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -100,7 +106,7 @@ func startPlugin(role, dir string) (*started, error) {
 	stderr := &safeBuffer{}
 	c := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  pluginsdk.Handshake(),
-		Plugins:          plugin.PluginSet{pluginsdk.PluginName: &pluginsdk.Plugin{}},
+		VersionedPlugins: versions,
 		Cmd:              cmd,
 		SkipHostEnv:      true,
 		AutoMTLS:         true,
@@ -144,7 +150,32 @@ func TestServeThroughGoPlugin(t *testing.T) {
 	requireNoSocket(t, s)
 }
 
-func TestAPluginThatPrintsStillStarts(t *testing.T) {
+// TestAHostOfTheVersionBefore: it is spoken to as it speaks.
+func TestAHostOfTheVersionBefore(t *testing.T) {
+	only := func(versions ...int) map[int]plugin.PluginSet {
+		all := pluginsdk.Versions(nil)
+		some := map[int]plugin.PluginSet{}
+		for _, v := range versions {
+			some[v] = all[v]
+		}
+		return some
+	}
+	for spoken, versions := range map[int]map[int]plugin.PluginSet{1: only(1), 2: only(1, 2)} {
+		s, err := startPluginFor("plain", t.TempDir(), versions)
+		require.NoError(t, err)
+		t.Cleanup(s.client.Kill)
+		require.Equal(t, spoken, s.client.NegotiatedVersion())
+		conn, err := s.client.Client()
+		require.NoError(t, err)
+		d, err := providerv1.NewProviderServiceClient(conn.(*plugin.GRPCClient).Conn).Describe(t.Context(), &providerv1.DescribeRequest{})
+		require.NoError(t, err)
+		require.EqualValues(t, spoken, d.GetContractVersion(), "a host of version 1 refuses any other")
+	}
+	_, err := startPluginFor("plain", t.TempDir(), map[int]plugin.PluginSet{3: {pluginsdk.PluginName: &pluginsdk.Plugin{}}})
+	require.ErrorContains(t, err, "incompatible")
+}
+
+func TestC44_APluginThatPrintsStillStarts(t *testing.T) {
 	s := start(t, "noisy")
 	require.NoError(t, s.Configure(context.Background(), nil))
 	for _, noise := range []string{"noise|", "noise in a call", "noise of a child"} {
@@ -152,7 +183,7 @@ func TestAPluginThatPrintsStillStarts(t *testing.T) {
 	}
 }
 
-func TestARequestOverFourMiBArrives(t *testing.T) {
+func TestC44_ARequestOverFourMiBArrives(t *testing.T) {
 	s := start(t, "plain")
 	require.NoError(t, s.Configure(context.Background(), make([]byte, 6<<20)))
 }
@@ -188,9 +219,9 @@ func TestSIGINTIsTheHosts(t *testing.T) {
 	}
 }
 
-// TestAnOrphanEnds: neither a process group nor Pdeathsig is used here, so it is
+// TestC41_AnOrphanEnds: neither a process group nor Pdeathsig is used here, so it is
 // the plugin itself that notices.
-func TestAnOrphanEnds(t *testing.T) {
+func TestC41_AnOrphanEnds(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	host := exec.Command(self)
@@ -209,7 +240,7 @@ func TestAnOrphanEnds(t *testing.T) {
 	t.Logf("ended %v after its host", time.Since(killed).Round(time.Millisecond))
 }
 
-func TestTheEndOfStandardInputIsTheEndOfTheHost(t *testing.T) {
+func TestC41_TheEndOfStandardInputIsTheEndOfTheHost(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)

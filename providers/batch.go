@@ -51,7 +51,7 @@ func (b *batcher) expect(group string) {
 // status asks for one group, together with whoever asks now.
 func (b *batcher) status(ctx context.Context, group string) (pluginsdk.GroupStatus, error) {
 	if b.alone(group) {
-		answers, err := b.ask(ctx, []string{group})
+		answers, err := b.plugin.reads.Status(ctx, []string{group})
 		if err != nil {
 			return pluginsdk.GroupStatus{}, err
 		}
@@ -140,7 +140,7 @@ func (b *batcher) carryOut(shared *batch) {
 		groups = append(groups, g)
 	}
 	slices.Sort(groups)
-	answers, err := b.ask(ctx, groups)
+	answers, err := b.plugin.reads.Status(ctx, groups)
 	if err != nil {
 		shared.err = err
 		return
@@ -151,25 +151,14 @@ func (b *batcher) carryOut(shared *batch) {
 	}
 }
 
-// ask makes one call.
-func (b *batcher) ask(ctx context.Context, groups []string) ([]pluginsdk.GroupStatus, error) {
-	answers, err := call(ctx, b.plugin, func(ctx context.Context, p pluginsdk.Provider) ([]pluginsdk.GroupStatus, error) {
-		return p.Status(ctx, groups)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answers, matches(groups, answers)
-}
-
 // matches checks that each group asked for is answered, in that order.
 func matches(groups []string, answers []pluginsdk.GroupStatus) error {
 	if len(answers) != len(groups) {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "the plugin's answer to status is refused: %d groups, %d were asked", len(answers), len(groups))
+		return refused(OpStatus, "%d groups, %d were asked", len(answers), len(groups))
 	}
 	for i, s := range answers {
 		if s.Group != groups[i] {
-			return pluginsdk.Errorf(pluginsdk.KindInvalid, "the plugin's answer to status is refused: entry %d is about group %.200q, %.200q was asked", i, s.Group, groups[i])
+			return refused(OpStatus, "entry %d is about group %.200q, %.200q was asked", i, s.Group, groups[i])
 		}
 	}
 	return nil

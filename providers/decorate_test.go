@@ -61,8 +61,8 @@ func TestTheObserverSeesWhatWasAskedAndWhatWasRefused(t *testing.T) {
 	})
 }
 
-// TestRemoveIsPaged (C44): 20 000 ids in one call.
-func TestRemoveIsPaged(t *testing.T) {
+// TestC44_RemoveIsPaged: 20 000 ids in one call.
+func TestC44_RemoveIsPaged(t *testing.T) {
 	var pages []int
 	s := &scripted{}
 	s.remove = func(ids []string) ([]pluginsdk.RemoveResult, error) {

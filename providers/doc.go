@@ -5,7 +5,8 @@
 // is supervised by one goroutine: pinged, restarted with a growing delay when it
 // dies or hangs, declared broken when it keeps dying, and never left behind. A
 // [Group] is one pool's view of one provider group; [Decorate] fixes what stands
-// in front of it: observation, paging, checks, deadline.
+// in front of it: observation, paging, checks, deadline. Reads that a plugin answered
+// with throttled or transient are repeated, at most twice, in front of the plugin.
 //
 // It trusts a plugin with nothing: the binary is hashed and run from a private
 // copy, with an environment of its own and without our descriptors, and every

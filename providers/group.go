@@ -46,9 +46,7 @@ func (w *wire) Status(ctx context.Context) (pluginsdk.GroupStatus, error) {
 }
 
 func (w *wire) ListInstances(ctx context.Context) ([]pluginsdk.Instance, error) {
-	return call(ctx, w.plugin, func(ctx context.Context, p pluginsdk.Provider) ([]pluginsdk.Instance, error) {
-		return p.ListInstances(ctx, w.group)
-	})
+	return w.plugin.reads.ListInstances(ctx, w.group)
 }
 
 func (w *wire) SetDesired(ctx context.Context, target, expected int) (int, error) {

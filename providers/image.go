@@ -64,7 +64,7 @@ func openBinary(path string) (*os.File, error) {
 	case errors.Is(err, syscall.ELOOP):
 		return nil, errors.New("is a symbolic link: name the file itself, or whoever can change the link can change the plugin")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("does not exist")
+		return nil, missing{}
 	case errors.Is(err, fs.ErrPermission):
 		return nil, errors.New("can't be read: the control plane must be able to read a plugin to verify it")
 	case err != nil:
@@ -79,6 +79,12 @@ func openBinary(path string) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// missing is a file that isn't there.
+type missing struct{}
+
+func (missing) Error() string   { return "does not exist" }
+func (missing) Is(e error) bool { return e == fs.ErrNotExist }
 
 func checkMode(info fs.FileInfo) error {
 	mode := info.Mode()

@@ -23,8 +23,8 @@ func writeProgram(t *testing.T, mode os.FileMode) string {
 	return path
 }
 
-// TestFilesThatAreNotRun (T4): one sentence for each fault.
-func TestFilesThatAreNotRun(t *testing.T) {
+// TestT4_FilesThatAreNotRun: one sentence for each fault.
+func TestT4_FilesThatAreNotRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		path func(t *testing.T) string
 		want string
@@ -63,7 +63,7 @@ func TestFilesThatAreNotRun(t *testing.T) {
 	}
 }
 
-func TestPinnedChecksum(t *testing.T) {
+func TestT4_PinnedChecksum(t *testing.T) {
 	path := writeProgram(t, 0o755)
 	img, err := openImage(path, "", t.TempDir())
 	require.NoError(t, err)
@@ -78,8 +78,8 @@ func TestPinnedChecksum(t *testing.T) {
 	require.ErrorContains(t, err, "has SHA-256 "+img.sum+", but "+programSum+" is pinned")
 }
 
-// TestWhatWasHashedIsWhatRuns: the file is changed after it was checked.
-func TestWhatWasHashedIsWhatRuns(t *testing.T) {
+// TestT4_WhatWasHashedIsWhatRuns: the file is changed after it was checked.
+func TestT4_WhatWasHashedIsWhatRuns(t *testing.T) {
 	for name, open := range map[string]func(path string) (*image, error){
 		"in memory": func(path string) (*image, error) { return openImage(path, "", t.TempDir()) },
 		"on disk": func(path string) (*image, error) {
@@ -109,7 +109,7 @@ func TestWhatWasHashedIsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestTheCopyCannotBeChanged(t *testing.T) {
+func TestT4_TheCopyCannotBeChanged(t *testing.T) {
 	img, err := openImage(writeProgram(t, 0o755), "", t.TempDir())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, img.close()) }()
@@ -124,7 +124,7 @@ func TestTheCopyCannotBeChanged(t *testing.T) {
 	require.ErrorIs(t, w.Truncate(0), syscall.EPERM)
 }
 
-func TestACopyOnDiskIsPrivateAndGoesAway(t *testing.T) {
+func TestT4_ACopyOnDiskIsPrivateAndGoesAway(t *testing.T) {
 	img, size, err := copyToDir(t.TempDir(), "plugin", strings.NewReader(program))
 	require.NoError(t, err)
 	require.EqualValues(t, len(program), size)

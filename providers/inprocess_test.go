@@ -28,10 +28,11 @@ func InProcess(ctx context.Context, spec Spec, provider pluginsdk.Provider, o Op
 	if err != nil {
 		return nil, fmt.Errorf("%w: provider %q: %w", ErrLaunch, spec.Name, err)
 	}
-	s := &session{provider: provider, description: d, since: time.Now(), hung: make(chan *session, 1)}
+	s := &session{provider: provider, description: d, contract: pluginsdk.ContractVersion, since: time.Now(), hung: make(chan *session, 1)}
 	state := p.State()
 	state.Phase, state.Since = Ready, s.since
 	state.Plugin, state.Version, state.Capabilities = d.Name, d.Version, d.Capabilities
+	state.Contract = s.contract
 	p.publish(&moment{state: state, session: s})
 	var once sync.Once
 	p.stop = func(ctx context.Context) (err error) {

@@ -39,6 +39,30 @@ type launcher struct {
 // launch starts a process and brings it to where calls can be made. When it
 // fails no process is left.
 func (l *launcher) launch(ctx context.Context) (*session, error) {
+	s, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, s.process.kill)
+	defer stop()
+	if err := l.configure(ctx, s); err != nil {
+		died := errors.Is(err, pluginsdk.ErrTransient) && s.process.endsWithin(deathNotice)
+		s.discard()
+		if died {
+			err = l.explain(s.process, err)
+		}
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		s.discard()
+		return nil, ctx.Err()
+	}
+	s.since = time.Now()
+	return s, nil
+}
+
+// begin starts a process and connects to it. When it fails no process is left.
+func (l *launcher) begin(ctx context.Context) (*session, error) {
 	dir, err := os.MkdirTemp(l.parent, "s")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLaunch, err)
@@ -55,19 +79,6 @@ func (l *launcher) launch(ctx context.Context) (*session, error) {
 		s.discard()
 		return nil, err
 	}
-	if err := l.configure(ctx, s); err != nil {
-		died := errors.Is(err, pluginsdk.ErrTransient) && proc.endsWithin(deathNotice)
-		s.discard()
-		if died {
-			err = l.explain(proc, err)
-		}
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		s.discard()
-		return nil, ctx.Err()
-	}
-	s.since = time.Now()
 	return s, nil
 }
 
@@ -161,6 +172,17 @@ func dispense(client *plugin.Client, cfg *plugin.ClientConfig) (*grpc.ClientConn
 func (l *launcher) configure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.Configure)
 	defer cancel()
+	if err := l.describe(ctx, s); err != nil {
+		return err
+	}
+	if err := s.provider.Configure(ctx, l.spec.Config); err != nil {
+		return l.failed("to be configured", err)
+	}
+	return nil
+}
+
+// describe asks what the plugin is, and holds the configuration to its schema.
+func (l *launcher) describe(ctx context.Context, s *session) error {
 	d, err := s.provider.Describe(ctx)
 	if err != nil {
 		return l.failed("asked to describe itself", err)
@@ -169,9 +191,6 @@ func (l *launcher) configure(ctx context.Context, s *session) error {
 		return l.failed("asked to describe itself", pluginsdk.Errorf(pluginsdk.KindInvalid, "it has no name"))
 	}
 	if err := checkConfig(d.ConfigSchema, l.spec.Config); err != nil {
-		return l.failed("to be configured", err)
-	}
-	if err := s.provider.Configure(ctx, l.spec.Config); err != nil {
 		return l.failed("to be configured", err)
 	}
 	s.description = d

@@ -20,17 +20,23 @@ const (
 	OpWithdraw      Op = "withdraw"
 	OpCompleteHook  Op = "complete_hook"
 	OpUnhealthy     Op = "report_unhealthy"
+	OpProtect       Op = "protect"
+	OpFindings      Op = "findings"
+	OpCount         Op = "count"
 )
 
 // CallInfo says which call.
 type CallInfo struct {
 	Provider string // of the configuration
-	Pool     string
-	Group    string
+	Pool     string // empty: no pool's loop asks
+	Group    string // empty with OpFindings and OpCount
 	Op       Op
 }
 
 func (i CallInfo) String() string {
+	if i.Pool == "" {
+		return fmt.Sprintf("%s of provider %s", i.Op, i.Provider)
+	}
 	return fmt.Sprintf("%s of %s (pool %s, provider %s)", i.Op, i.Group, i.Pool, i.Provider)
 }
 
@@ -54,6 +60,7 @@ func (d CallDone) String() string {
 type Observer struct {
 	CallStarted  func(CallInfo)
 	CallDone     func(CallDone)
+	CallRepeated func(CallInfo, error) // a read got error and is about to be made again: no pool, no group
 	StateChanged func(State)
 }
 
@@ -63,6 +70,9 @@ func (o Observer) withDefaults() Observer {
 	}
 	if o.CallDone == nil {
 		o.CallDone = func(CallDone) {}
+	}
+	if o.CallRepeated == nil {
+		o.CallRepeated = func(CallInfo, error) {}
 	}
 	if o.StateChanged == nil {
 		o.StateChanged = func(State) {}
@@ -77,15 +87,20 @@ type observation struct {
 	observer Observer
 }
 
-// watched makes one call of op and tells of it.
+// observed makes one call and tells of it.
+func observed[T any](o Observer, info CallInfo, f func() (T, error)) (T, error) {
+	o.CallStarted(info)
+	start := time.Now()
+	answer, err := f()
+	o.CallDone(CallDone{CallInfo: info, Kind: pluginsdk.KindOf(err), Err: err, Duration: time.Since(start)})
+	return answer, err
+}
+
+// watched makes one call of op for the pool.
 func watched[T any](o *observation, op Op, f func() (T, error)) (T, error) {
 	info := o.who
 	info.Op = op
-	o.observer.CallStarted(info)
-	start := time.Now()
-	answer, err := f()
-	o.observer.CallDone(CallDone{CallInfo: info, Kind: pluginsdk.KindOf(err), Err: err, Duration: time.Since(start)})
-	return answer, err
+	return observed(o.observer, info, f)
 }
 
 func (o *observation) Status(ctx context.Context) (pluginsdk.GroupStatus, error) {

@@ -23,6 +23,7 @@ type Plugin struct {
 	observer Observer
 	log      *slog.Logger
 	now      atomic.Pointer[moment] // written by the supervisor only
+	reads    reads                  // repeated where that helps
 	batch    *batcher
 	stop     func(context.Context) error // set by who made it
 }
@@ -32,6 +33,7 @@ func newPlugin(spec Spec, sum string, o Options) *Plugin {
 		spec: spec, sum: sum, timing: o.Timing, observer: o.Observer,
 		log: o.Logger.With(slog.String("provider", spec.Name)),
 	}
+	p.reads = newRetry(&unrepeated{p}, p.repeated)
 	p.batch = newBatcher(p)
 	p.now.Store(&moment{
 		state: State{
@@ -96,14 +98,18 @@ func (p *Plugin) live(ctx context.Context) (*session, error) {
 			return m.session, nil
 		}
 		if err := m.hopeless(ctx); err != nil {
-			return nil, pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q is %s: %w", p.spec.Name, m.state.Phase, err)
+			return nil, p.notCalled(m, err)
 		}
 		select {
 		case <-m.changed:
 		case <-ctx.Done():
-			return nil, pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q is %s: %w", p.spec.Name, m.state.Phase, ctx.Err())
+			return nil, p.notCalled(m, ctx.Err())
 		}
 	}
+}
+
+func (p *Plugin) notCalled(m *moment, why error) error {
+	return pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q is %s: %w", p.spec.Name, m.state.Phase, &downError{why})
 }
 
 // hopeless says why waiting with ctx leads nowhere; nil when it may.
@@ -118,6 +124,33 @@ func (m *moment) hopeless(ctx context.Context) error {
 	}
 }
 
+// repeated tells of a read that is about to be made again.
+func (p *Plugin) repeated(op Op, err error) {
+	p.observer.CallRepeated(CallInfo{Provider: p.spec.Name, Op: op}, err)
+}
+
+// unrepeated is one call each.
+type unrepeated struct{ plugin *Plugin }
+
+func (u *unrepeated) Status(ctx context.Context, groups []string) ([]pluginsdk.GroupStatus, error) {
+	answers, err := call(ctx, u.plugin, func(ctx context.Context, p pluginsdk.Provider) ([]pluginsdk.GroupStatus, error) {
+		return p.Status(ctx, groups)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		answers[i].Err = patient(answers[i].Err)
+	}
+	return answers, matches(groups, answers)
+}
+
+func (u *unrepeated) ListInstances(ctx context.Context, group string) ([]pluginsdk.Instance, error) {
+	return call(ctx, u.plugin, func(ctx context.Context, p pluginsdk.Provider) ([]pluginsdk.Instance, error) {
+		return p.ListInstances(ctx, group)
+	})
+}
+
 // call makes one call with the session of the moment.
 func call[T any](ctx context.Context, p *Plugin, f func(context.Context, pluginsdk.Provider) (T, error)) (T, error) {
 	s, err := p.live(ctx)
@@ -127,5 +160,5 @@ func call[T any](ctx context.Context, p *Plugin, f func(context.Context, plugins
 	}
 	answer, err := f(ctx, s.provider)
 	s.judge(ctx, err)
-	return answer, err
+	return answer, patient(err)
 }

@@ -32,6 +32,11 @@ var roles = map[string]func(){
 		fmt.Fprintln(os.Stderr, "loading for ever")
 		select {}
 	},
+	"late": func() {
+		fmt.Fprintln(os.Stderr, "reading a large file")
+		time.Sleep(61 * time.Second)
+		pluginsdk.Serve(newTestProvider())
+	},
 	"exits": func() {
 		fmt.Fprintln(os.Stderr, "cannot find my library")
 		os.Exit(3)
@@ -40,7 +45,9 @@ var roles = map[string]func(){
 	"cookie": func() {
 		serveRaw(plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: "OTHER", MagicCookieValue: "x"})
 	},
-	"version": func() { serveRaw(withVersion(9)) },
+	"version":   func() { serveRaw(withVersion(9)) },
+	"version 1": func() { serveVersion(1) },
+	"version 3": func() { serveVersion(3) },
 	"endless": func() {
 		for {
 			fmt.Print(strings.Repeat("x", 4096))
@@ -57,9 +64,10 @@ var roles = map[string]func(){
 		fmt.Println("1|1|unix|" + socket + "|grpc|")
 		select {}
 	},
-	"sleeper": func() { select {} },
-	"host":    runTestHost,
-	"plain":   servePlainGRPC,
+	"filecloud": func() { pluginsdk.Serve(&fileCloud{}) },
+	"sleeper":   func() { select {} },
+	"host":      runTestHost,
+	"plain":     servePlainGRPC,
 }
 
 func TestMain(m *testing.M) {
@@ -84,6 +92,9 @@ func serveRaw(h plugin.HandshakeConfig) {
 		Logger:          hclog.NewNullLogger(),
 	})
 }
+
+// rawStderr is the descriptor itself, kept: one that is forgotten is closed.
+var rawStderr = os.NewFile(2, "stderr")
 
 // testProvider obeys the contract, except for groups whose name says otherwise.
 type testProvider struct {
@@ -117,6 +128,10 @@ func (p *testProvider) Configure(_ context.Context, config []byte) error {
 	case strings.Contains(p.config, "refuse"):
 		return pluginsdk.Errorf(pluginsdk.KindInvalid, "no such region")
 	case strings.Contains(p.config, "die"):
+		_, path, _ := strings.Cut(strings.TrimSuffix(p.config, `"}`), "until ")
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
 		fmt.Fprintln(os.Stderr, "dying")
 		os.Exit(4)
 	case strings.Contains(p.config, "grandchild"):
@@ -129,7 +144,7 @@ func (p *testProvider) Configure(_ context.Context, config []byte) error {
 func startSleeper(ownSession bool) error {
 	child := exec.Command("/proc/self/exe") // os.Executable names no file: we run from memory
 	child.Env = []string{roleEnv + "=sleeper"}
-	child.Stdout, child.Stderr = os.NewFile(1, "stdout"), os.NewFile(2, "stderr")
+	child.Stdout, child.Stderr = os.NewFile(1, "stdout"), rawStderr
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: ownSession}
 	if err := child.Start(); err != nil {
 		return err
@@ -168,7 +183,9 @@ func (p *testProvider) misbehave(group string) {
 	if n, ok := strings.CutPrefix(group, "spam-"); ok {
 		mib, _ := strconv.Atoi(n)
 		for range mib {
-			_, _ = os.NewFile(2, "stderr").WriteString(strings.Repeat(strings.Repeat("s", 1023)+"\n", 1024))
+			if _, err := rawStderr.WriteString(strings.Repeat(strings.Repeat("s", 1023)+"\n", 1024)); err != nil {
+				panic(err)
+			}
 		}
 	}
 }
@@ -185,11 +202,19 @@ func (p *testProvider) ListInstances(ctx context.Context, group string) ([]plugi
 			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
 			ids = append(ids, e.Name()+"="+to)
 		}
+	case "denied":
+		return nil, pluginsdk.Errorf(pluginsdk.KindAuth, "not allowed")
 	case "slow":
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case "hang":
 		select {}
+	}
+	if n, ok := strings.CutPrefix(group, "many-"); ok {
+		count, _ := strconv.Atoi(n)
+		for i := range count {
+			ids = append(ids, fmt.Sprintf("i-%017d", i))
+		}
 	}
 	var all []pluginsdk.Instance
 	for _, id := range ids {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestRestartsBackOffAndThenBreak(t *testing.T) {
-	var r restarts
+	r := restarts{timing: Timing{}.withDefaults()}
 	now := time.Unix(0, 0)
 	for i, want := range []time.Duration{0, 1 * time.Second, 2 * time.Second, 4 * time.Second} {
 		wait, broken := r.died(now, 0, false)
@@ -26,36 +26,36 @@ func TestRestartsBackOffAndThenBreak(t *testing.T) {
 	require.True(t, broken, "until one has lived for a minute")
 	require.Equal(t, time.Minute, wait)
 
-	now = now.Add(wait + stableAfter)
-	wait, broken = r.died(now, stableAfter, false)
+	now = now.Add(wait + time.Minute)
+	wait, broken = r.died(now, time.Minute, false)
 	require.False(t, broken)
 	require.Zero(t, wait, "the first restart comes at once")
 }
 
-// TestSlowDeathsOnlyBackOff (C42): 20 kills in 10 minutes are no crash loop.
-func TestSlowDeathsOnlyBackOff(t *testing.T) {
-	var r restarts
+// TestC42_SlowDeathsOnlyBackOff: 20 kills in 10 minutes are no crash loop.
+func TestC42_SlowDeathsOnlyBackOff(t *testing.T) {
+	r := restarts{timing: Timing{}.withDefaults()}
 	now := time.Unix(0, 0)
 	for range 20 {
 		wait, broken := r.died(now, 30*time.Second, false)
 		require.False(t, broken)
-		require.LessOrEqual(t, wait, maxRestartWait)
+		require.LessOrEqual(t, wait, time.Minute)
 		now = now.Add(wait + 30*time.Second)
 	}
 }
 
 func TestAHopelessFailureBreaksAtOnce(t *testing.T) {
-	var r restarts
+	r := restarts{timing: Timing{}.withDefaults()}
 	wait, broken := r.died(time.Unix(0, 0), 0, true)
 	require.True(t, broken)
-	require.Equal(t, brokenRetry, wait)
+	require.Equal(t, time.Minute, wait)
 }
 
-// TestRestartWaitsAreBounded: whatever happens, there is another attempt within
+// TestX23_RestartWaitsAreBounded: whatever happens, there is another attempt within
 // a minute, never more than crashLoop attempts in one, and the memory is bounded.
-func TestRestartWaitsAreBounded(t *testing.T) {
+func TestX23_RestartWaitsAreBounded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var r restarts
+		r := restarts{timing: Timing{}.withDefaults()}
 		now := time.Unix(0, 0)
 		var starts []time.Time
 		for range rapid.IntRange(1, 60).Draw(rt, "deaths") {
@@ -67,7 +67,7 @@ func TestRestartWaitsAreBounded(t *testing.T) {
 			}
 			now = now.Add(wait)
 			starts = append(starts, now)
-			if n := len(starts); n > crashLoop+1 && starts[n-1].Sub(starts[n-1-crashLoop]) < crashLoopSpan/2 {
+			if n := len(starts); n > crashLoop+1 && starts[n-1].Sub(starts[n-1-crashLoop]) < time.Minute/2 {
 				rt.Fatalf("%d starts within %v", crashLoop+1, starts[n-1].Sub(starts[n-1-crashLoop]))
 			}
 			if len(r.deaths) > crashLoop {
@@ -75,4 +75,17 @@ func TestRestartWaitsAreBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRestartsAreUneven: plugins that died together don't start together.
+func TestRestartsAreUneven(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := unevenly(time.Second)
+		require.LessOrEqual(t, d, time.Second)
+		require.GreaterOrEqual(t, d, 800*time.Millisecond-1)
+		seen[d] = true
+	}
+	require.Greater(t, len(seen), 50)
+	require.Zero(t, unevenly(0), "at once is at once")
 }

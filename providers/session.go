@@ -17,6 +17,7 @@ import (
 type session struct {
 	provider    pluginsdk.Provider
 	description pluginsdk.Description
+	contract    int // version that is spoken
 	since       time.Time
 
 	client  *plugin.Client // nil in-process

@@ -34,6 +34,7 @@ type State struct {
 	RetryAt      time.Time // with Restarting and Broken: the next start
 	Plugin       string    // what it calls itself; kept while it is down
 	Version      string
+	Contract     int // version of the contract that is spoken with it
 	Capabilities []pluginsdk.Capability
 	Owners       int // Opens without a Close
 }
@@ -42,7 +43,7 @@ type State struct {
 func (s State) String() string {
 	line := fmt.Sprintf("provider %s is %s", s.Name, s.Phase)
 	if s.Plugin != "" {
-		line += fmt.Sprintf(" (%s %s)", s.Plugin, s.Version)
+		line += fmt.Sprintf(" (%s %s, contract %d)", s.Plugin, s.Version, s.Contract)
 	}
 	if s.PID != 0 {
 		line += fmt.Sprintf(", pid %d", s.PID)

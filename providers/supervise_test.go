@@ -2,9 +2,7 @@ package providers_test
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -21,8 +19,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestAKilledPluginAnswersAgain: the first restart comes at once.
-func TestAKilledPluginAnswersAgain(t *testing.T) {
+// TestC42_AKilledPluginAnswersAgain: the first restart comes at once.
+func TestC42_AKilledPluginAnswersAgain(t *testing.T) {
 	f := newHost(t, providers.Timing{})
 	p := open(t, f, spec(t, "good"))
 	g := p.Group("pool", "g")
@@ -41,7 +39,7 @@ func TestAKilledPluginAnswersAgain(t *testing.T) {
 	require.Equal(t, []int{s.PID}, processes("good"))
 }
 
-func TestAPluginThatDiesInACall(t *testing.T) {
+func TestC42_APluginThatDiesInACall(t *testing.T) {
 	for group, words := range map[string]string{"exit": "exit status 5", "panic": "panic: surprise"} {
 		t.Run(group, func(t *testing.T) {
 			f := newHost(t, providers.Timing{})
@@ -61,8 +59,8 @@ func TestAPluginThatDiesInACall(t *testing.T) {
 	}
 }
 
-// TestACrashLoopOpensTheBreaker: calls fail at once then, and other plugins go on.
-func TestACrashLoopOpensTheBreaker(t *testing.T) {
+// TestC42_AHopelessPluginOpensTheBreaker: its calls fail at once then, and other plugins go on.
+func TestC42_AHopelessPluginOpensTheBreaker(t *testing.T) {
 	f := newHost(t, providers.Timing{})
 	s := spec(t, "good")
 	healthy := s
@@ -76,7 +74,7 @@ func TestACrashLoopOpensTheBreaker(t *testing.T) {
 	state := p.State()
 	require.Equal(t, providers.Broken, state.Phase)
 	require.Contains(t, state.LastError, "no such region")
-	require.WithinDuration(t, time.Now().Add(time.Minute), state.RetryAt, 10*time.Second)
+	require.WithinDuration(t, time.Now().Add(time.Minute), state.RetryAt, 20*time.Second, "a minute, unevenly")
 
 	began := time.Now()
 	_, err = p.Group("pool", "g").Status(within(t, patience))
@@ -109,9 +107,9 @@ func TestCallsWaitForARestartOnlyIfItCanHelp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAHungPluginIsRestarted (C43): each call ends at its deadline; after three
+// TestC43_AHungPluginIsRestarted: each call ends at its deadline; after three
 // the process is killed. Pools of other plugins notice nothing.
-func TestAHungPluginIsRestarted(t *testing.T) {
+func TestC43_AHungPluginIsRestarted(t *testing.T) {
 	f := newHost(t, providers.Timing{Read: 150 * time.Millisecond, Write: 150 * time.Millisecond})
 	p := open(t, f, spec(t, "good"))
 	hung := p.Group("a", "hang")
@@ -126,8 +124,8 @@ func TestAHungPluginIsRestarted(t *testing.T) {
 	require.False(t, aliveProcess(pid))
 }
 
-// TestAStatusThatHangsCounts: the shared call has the callers' deadlines.
-func TestAStatusThatHangsCounts(t *testing.T) {
+// TestC43_AStatusThatHangsCounts: the shared call has the callers' deadlines.
+func TestC43_AStatusThatHangsCounts(t *testing.T) {
 	f := newHost(t, providers.Timing{Read: 150 * time.Millisecond})
 	p := open(t, f, spec(t, "good"))
 	hung := p.Group("a", "hang")
@@ -138,7 +136,7 @@ func TestAStatusThatHangsCounts(t *testing.T) {
 	require.Eventually(t, func() bool { return p.State().Restarts == 1 }, patience, time.Millisecond)
 }
 
-func TestACallerThatGivesUpProvesNothing(t *testing.T) {
+func TestC43_ACallerThatGivesUpProvesNothing(t *testing.T) {
 	f := newHost(t, providers.Timing{})
 	p := open(t, f, spec(t, "good"))
 	for range 5 {
@@ -152,8 +150,8 @@ func TestACallerThatGivesUpProvesNothing(t *testing.T) {
 	require.Zero(t, p.State().Restarts)
 }
 
-// TestAStoppedPluginIsRestarted: nothing is called, but the pings fail.
-func TestAStoppedPluginIsRestarted(t *testing.T) {
+// TestC43_AStoppedPluginIsRestarted: nothing is called, but the pings fail.
+func TestC43_AStoppedPluginIsRestarted(t *testing.T) {
 	f := newHost(t, providers.Timing{Ping: 20 * time.Millisecond, PingAnswer: 500 * time.Millisecond})
 	p := open(t, f, spec(t, "good"))
 	pid := p.State().PID
@@ -218,8 +216,8 @@ func sleeper(t *testing.T, f *fixture) (pid int) {
 	return pid
 }
 
-// TestRestartsLeaveNothingBehind (C42): no goroutine, descriptor or socket.
-func TestRestartsLeaveNothingBehind(t *testing.T) {
+// TestC42_RestartsLeaveNothingBehind: no goroutine, descriptor or socket.
+func TestC42_RestartsLeaveNothingBehind(t *testing.T) {
 	f := newHost(t, providers.Timing{})
 	s := spec(t, "good")
 	once := func() {
@@ -280,44 +278,4 @@ func TestObserverSeesTheLifeOfAPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return p.State().Restarts == 1 }, patience, time.Millisecond)
 	require.NoError(t, host.Close(context.Background()))
 	require.Equal(t, []providers.Phase{providers.Ready, providers.Restarting, providers.Ready, providers.Closed}, *phases.Load())
-}
-
-// runTestHost is the main of a host that opens a plugin and waits for its end.
-func runTestHost() {
-	self, _ := os.Executable()
-	host, err := providers.NewHost(providers.Options{Dir: os.Getenv("SPILLWAY_HOST_TEST_DIR")})
-	if err == nil {
-		_ = os.Setenv(roleEnv, os.Getenv("SPILLWAY_HOST_TEST_PLUGIN"))
-		var p *providers.Plugin
-		p, err = host.Open(context.Background(), providers.Spec{Name: "cloud", Path: self, Env: []string{roleEnv}})
-		if err == nil {
-			fmt.Println(p.State().PID)
-			select {}
-		}
-	}
-	fmt.Println("failed:", err)
-}
-
-// TestNoPluginOutlivesItsHost (I9, C41): not a kill, not a signal that nobody
-// handles.
-func TestNoPluginOutlivesItsHost(t *testing.T) {
-	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			self, err := os.Executable()
-			require.NoError(t, err)
-			host := exec.Command(self)
-			host.Env = append(os.Environ(), roleEnv+"=host", "SPILLWAY_HOST_TEST_PLUGIN=good", "SPILLWAY_HOST_TEST_DIR="+shortDir(t))
-			out, err := host.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, host.Start())
-			t.Cleanup(func() { _ = host.Process.Kill() })
-			var pid int
-			_, err = fmt.Fscan(out, &pid)
-			require.NoError(t, err)
-
-			require.NoError(t, host.Process.Signal(signal))
-			_ = host.Wait()
-			require.Eventually(t, func() bool { return !aliveProcess(pid) }, 5*time.Second, time.Millisecond)
-		})
-	}
 }

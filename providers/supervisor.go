@@ -24,7 +24,7 @@ type supervisor struct {
 func newSupervisor(p *Plugin, l *launcher) *supervisor {
 	hung := make(chan *session, 1)
 	l.hung = hung
-	return &supervisor{plugin: p, launcher: l, hung: hung}
+	return &supervisor{plugin: p, launcher: l, hung: hung, restarts: restarts{timing: p.timing}}
 }
 
 // run keeps the plugin running until ctx ends, then closes it; kill is for a
@@ -46,6 +46,7 @@ func (s *supervisor) run(ctx, kill context.Context) {
 			break
 		}
 		wait, broken := s.restarts.died(time.Now(), life, errors.Is(err, pluginsdk.ErrInvalid))
+		wait = unevenly(wait)
 		s.down(err, wait, broken)
 		if session != nil {
 			session.discard()
@@ -107,7 +108,7 @@ func (s *supervisor) ready(live *session) {
 	next.Phase, next.Since, next.RetryAt = Ready, live.since, time.Time{}
 	next.PID, next.Restarts = live.process.pid(), s.count
 	next.Plugin, next.Version = live.description.Name, live.description.Version
-	next.Capabilities = live.description.Capabilities
+	next.Contract, next.Capabilities = live.contract, live.description.Capabilities
 	s.plugin.publish(&moment{state: next, session: live})
 }
 

@@ -10,11 +10,14 @@ type Timing struct {
 	// Configure is for Describe and Configure after the start: Configure may look
 	// up credentials.
 	Configure time.Duration
-	// Read is the deadline of Status and ListInstances. A large group is dozens of
+	// Read is the deadline of Status, ListInstances and Count. A large group is dozens of
 	// pages of a slow API.
 	Read time.Duration
-	// Write is the deadline of SetDesired, Remove and Withdraw, and has to be well
-	// below the lease (15 s, renewed every 5 s): a write must not arrive after
+	// Find is the deadline of Findings, which nobody waits for: hundreds of calls of
+	// a budget that the pools' own calls come out of too.
+	Find time.Duration
+	// Write is the deadline of everything that changes something, and has to be
+	// well below the lease (15 s, renewed every 5 s): a write must not arrive after
 	// another replica has taken over.
 	Write time.Duration
 	// Ping is how often the process is asked whether it is healthy, PingAnswer how
@@ -24,6 +27,12 @@ type Timing struct {
 	// Close is for the Close call, Kill for the process to be gone since then.
 	Close time.Duration
 	Kill  time.Duration
+	// Restart is the wait before the second restart in a row; it doubles with each,
+	// up to Settle. Settle is also the span within which five deaths are a crash loop,
+	// how often a start is tried in one, and how long a process must live to start a
+	// new count.
+	Restart time.Duration
+	Settle  time.Duration
 }
 
 const (
@@ -43,11 +52,14 @@ func (t Timing) withDefaults() Timing {
 		{&t.Start, 10 * time.Second},
 		{&t.Configure, 30 * time.Second},
 		{&t.Read, 30 * time.Second},
+		{&t.Find, 2 * time.Minute},
 		{&t.Write, 8 * time.Second},
 		{&t.Ping, time.Second},
 		{&t.PingAnswer, 2 * time.Second},
 		{&t.Close, 2 * time.Second},
 		{&t.Kill, 3 * time.Second},
+		{&t.Restart, time.Second},
+		{&t.Settle, time.Minute},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

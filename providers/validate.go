@@ -3,6 +3,7 @@ package providers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -33,8 +34,9 @@ type validation struct {
 
 // refused is an answer that breaks the contract.
 func (v *validation) refused(op Op, format string, args ...any) error {
-	return pluginsdk.Errorf(pluginsdk.KindInvalid, "group %q: the plugin's answer to "+string(op)+" is refused: "+format,
-		append([]any{v.group}, args...)...)
+	err := refused(op, format, args...)
+	err.Message = fmt.Sprintf("group %q: %s", v.group, err.Message)
+	return err
 }
 
 func (v *validation) Status(ctx context.Context) (pluginsdk.GroupStatus, error) {
@@ -120,14 +122,14 @@ func (v *validation) conflict(op Op, err error) error {
 	if pluginsdk.KindOf(err) != pluginsdk.KindConflict {
 		return err
 	}
-	if n := observed(err); n < 0 || n > maxDesired {
+	if n := observedDesired(err); n < 0 || n > maxDesired {
 		return v.refused(op, "conflict with desired %d, not within 0 and %d", n, maxDesired)
 	}
 	return err
 }
 
 func (v *validation) Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveResult, error) {
-	if err := v.named(ids); err != nil {
+	if err := named(v.group, ids); err != nil {
 		return nil, err
 	}
 	results, err := v.next.Remove(ctx, ids)
@@ -141,6 +143,7 @@ func (v *validation) Remove(ctx context.Context, ids []string) ([]pluginsdk.Remo
 		if r.ID != ids[i] {
 			return nil, v.refused(OpRemove, "result %d is about instance %.200q, %.200q was asked", i, r.ID, ids[i])
 		}
+		results[i].Err = patient(r.Err)
 	}
 	return results, nil
 }
@@ -157,23 +160,23 @@ func (v *validation) Withdraw(ctx context.Context, expected int) (pluginsdk.With
 }
 
 func (v *validation) CompleteHook(ctx context.Context, ids []string) error {
-	if err := v.named(ids); err != nil {
+	if err := named(v.group, ids); err != nil {
 		return err
 	}
 	return v.next.CompleteHook(ctx, ids)
 }
 
 func (v *validation) ReportUnhealthy(ctx context.Context, ids []string) error {
-	if err := v.named(ids); err != nil {
+	if err := named(v.group, ids); err != nil {
 		return err
 	}
 	return v.next.ReportUnhealthy(ctx, ids)
 }
 
 // named checks the ids of a request.
-func (v *validation) named(ids []string) error {
+func named(group string, ids []string) error {
 	if slices.Contains(ids, "") {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "group %q: an empty instance id", v.group)
+		return pluginsdk.Errorf(pluginsdk.KindInvalid, "group %q: an empty instance id", group)
 	}
 	return nil
 }
@@ -186,8 +189,8 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:maxTextBytes], "")
 }
 
-// observed is the desired that came with a conflict.
-func observed(err error) int {
+// observedDesired is the desired that came with a conflict.
+func observedDesired(err error) int {
 	var e *pluginsdk.Error
 	if errors.As(err, &e) {
 		return e.Observed

@@ -14,8 +14,8 @@ import (
 
 func checked(s *scripted) *validation { return &validation{next: s, group: "g"} }
 
-// TestHostileStatuses (T5).
-func TestHostileStatuses(t *testing.T) {
+// TestT5_HostileStatuses: refused as a whole.
+func TestT5_HostileStatuses(t *testing.T) {
 	for name, s := range map[string]pluginsdk.GroupStatus{
 		"foreign group":    {Group: "other", Max: 1},
 		"negative desired": {Group: "g", Desired: -1, Max: 1},
@@ -31,7 +31,7 @@ func TestHostileStatuses(t *testing.T) {
 	}
 }
 
-func TestStatusesAreClamped(t *testing.T) {
+func TestT5_StatusesAreClamped(t *testing.T) {
 	failures := []pluginsdk.GroupFailure{{ID: ""}, {ID: "a", Message: strings.Repeat("é", maxTextBytes)}, {ID: "a"}, {ID: strings.Repeat("x", maxFailureIDBytes+1)}}
 	for i := range 2 * maxFailures {
 		failures = append(failures, pluginsdk.GroupFailure{ID: "f" + itoa(i)})
@@ -48,7 +48,7 @@ func TestStatusesAreClamped(t *testing.T) {
 	require.Equal(t, "f0", s.Failures[1].ID)
 }
 
-func TestHostileLists(t *testing.T) {
+func TestT5_HostileLists(t *testing.T) {
 	many := make([]pluginsdk.Instance, maxListed+1)
 	for i := range many {
 		many[i].ID = itoa(i)
@@ -69,7 +69,7 @@ func TestHostileLists(t *testing.T) {
 	}
 }
 
-func TestALaunchInTheFutureIsNotKnown(t *testing.T) {
+func TestT5_ALaunchInTheFutureIsNotKnown(t *testing.T) {
 	soon := time.Now().Add(time.Minute) // a clock that is a little off
 	v := checked(&scripted{list: func(context.Context) ([]pluginsdk.Instance, error) {
 		return []pluginsdk.Instance{{ID: "i", LaunchedAt: time.Now().Add(48 * time.Hour)}, {ID: "j", LaunchedAt: soon}}, nil
@@ -80,7 +80,7 @@ func TestALaunchInTheFutureIsNotKnown(t *testing.T) {
 	require.Equal(t, soon, all[1].LaunchedAt)
 }
 
-func TestHostileWrites(t *testing.T) {
+func TestT5_HostileWrites(t *testing.T) {
 	ctx := t.Context()
 	desired := func(n int, err error) *validation {
 		return checked(&scripted{setDesired: func(context.Context, int, int) (int, error) { return n, err }})
@@ -126,4 +126,22 @@ func TestHostileWrites(t *testing.T) {
 		return pluginsdk.WithdrawResult{}, pluginsdk.Conflict(-7)
 	}}).Withdraw(ctx, 3)
 	require.ErrorIs(t, err, pluginsdk.ErrInvalid)
+}
+
+// TestT16_NoTargetIsBeyondTheLimit: whatever asks for it, and not even the plugin hears
+// of it.
+func TestT16_NoTargetIsBeyondTheLimit(t *testing.T) {
+	asked := 0
+	calls := Decorate(&scripted{setDesired: func(_ context.Context, target, _ int) (int, error) {
+		asked++
+		return target, nil
+	}}, CallInfo{Group: "g"}, Timing{}, Observer{})
+	for _, target := range []int{-1, maxDesired + 1, math.MaxInt32} {
+		_, err := calls.SetDesired(t.Context(), target, 0)
+		require.ErrorIs(t, err, pluginsdk.ErrInvalid)
+	}
+	require.Zero(t, asked)
+	desired, err := calls.SetDesired(t.Context(), maxDesired, 0)
+	require.NoError(t, err)
+	require.Equal(t, maxDesired, desired)
 }

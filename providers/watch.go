@@ -33,11 +33,11 @@ func (p *Plugin) Watch(ctx context.Context, groups []string, notify func(plugins
 		if errors.Is(err, pluginsdk.ErrUnsupported) || p.State().Phase == Closed {
 			return err
 		}
-		if time.Since(began) >= stableAfter {
+		if time.Since(began) >= p.timing.Settle {
 			failures = 0
 		}
 		p.log.LogAttrs(ctx, slog.LevelWarn, "watch for interruptions broke", slog.String("error", err.Error()))
-		if !pause(ctx, backoff(failures)) {
+		if !pause(ctx, unevenly(p.timing.backoff(failures))) {
 			return nil
 		}
 	}
