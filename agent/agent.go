@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/agent/notices"
 	"github.com/spillway-ci/spillway/agent/shell"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 )
@@ -51,13 +52,15 @@ type agent struct {
 	sequence     uint64 // of the last heartbeat
 	backoff      *backoff.ExponentialBackOff
 
-	ordered   bool  // the router told us to drain
-	terminate bool  // and then to leave
-	own       bool  // we were told from outside to drain and leave
-	cut       bool  // jobs are being cut short; we leave when their processes are gone
-	verdict   error // what run returns
-	lingering bool  // we wait for acknowledgements, and then leave without them
-	lingered  bool  // we did
+	ordered   bool           // the router told us to drain
+	terminate bool           // and then to leave
+	own       bool           // we were told from outside to drain and leave
+	cut       bool           // jobs are being cut short; we leave when their processes are gone
+	verdict   error          // what run returns
+	notice    notices.Notice // the gravest that was heard of our instance
+	unhealthy string         // why we are broken by our own check; empty = we are not
+	lingering bool           // we wait for acknowledgements, and then leave without them
+	lingered  bool           // we did
 
 	connect    *time.Timer
 	beat       *time.Timer
@@ -139,12 +142,16 @@ func (a *agent) run(ctx context.Context) {
 		case <-drain:
 			drain = nil
 			a.drainSelf()
+		case n := <-a.o.Notices:
+			a.noticed(n)
+		case why := <-a.o.Health:
+			a.felt(why)
 		case <-a.drainLimit.C:
 			a.endOfDrain()
 		case <-a.linger.C:
 			a.lingered = true
 		case <-a.connect.C:
-			a.link = startLink(background, &a.o, registerMessage(&a.o, a.answersFor()), a.inbox, a.linkEnded)
+			a.link = startLink(background, &a.o, a.registerMessage(), a.inbox, a.linkEnded)
 		case <-a.beat.C:
 			a.heartbeat()
 		case err := <-a.linkEnded:
@@ -214,6 +221,9 @@ func (a *agent) heartbeat() {
 		Draining: a.draining(),
 		Running:  running,
 		Sequence: a.sequence,
+
+		Interruption: a.interruption(),
+		Unhealthy:    a.unhealthy,
 	}))
 	a.beat.Reset(a.beatEvery)
 }

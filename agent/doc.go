@@ -11,6 +11,10 @@
 // goroutine of each job talk to it through channels; it never waits for any of
 // them.
 //
+// What its cloud says of its instance (package agent/notices) and what its own check
+// says of itself (package agent/health) it hands on to the router, and takes no new
+// job that could be lost.
+//
 // The package decides nothing: not which job to take (it takes what it is given
 // while it has places), not when to leave (the router or a signal says so). A job
 // that is cut short because the machine has to go is not reported as ended: the

@@ -3,7 +3,7 @@ package agent
 import runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 
 // draining reports whether no more jobs are taken.
-func (a *agent) draining() bool { return a.ordered || a.own || a.cut }
+func (a *agent) draining() bool { return a.ordered || a.own || a.cut || a.notice.Kind.Ends() }
 
 // leaving reports whether the machine goes once it is idle.
 func (a *agent) leaving() bool { return a.own || a.ordered && a.terminate }

@@ -110,6 +110,9 @@ func (a *agent) noPlaceFor(ref attempt) (runnerv1.RefusalCode, string) {
 	if a.draining() {
 		return runnerv1.RefusalCode_REFUSAL_CODE_DRAINING, "draining"
 	}
+	if a.unhealthy != "" {
+		return full, "unhealthy"
+	}
 	for other, h := range a.held {
 		if other.job == ref.job && h.result == nil {
 			return full, "another attempt at this job is still running here"

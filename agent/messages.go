@@ -9,14 +9,18 @@ import (
 
 // The messages to the router, each in its envelope.
 
-func registerMessage(o *Options, running []*runnerv1.RunningJob) *runnerv1.RunnerMessage {
+func (a *agent) registerMessage() *runnerv1.RunnerMessage {
+	o := &a.o
 	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{
 		MachineId:  o.MachineID,
 		InstanceId: o.InstanceID,
 		Capacity:   int32(o.Capacity),
 		Version:    o.Version,
-		Running:    running,
+		Running:    a.answersFor(),
 		Labels:     map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH},
+
+		Interruption: a.interruption(),
+		Unhealthy:    a.unhealthy,
 	}}}
 }
 

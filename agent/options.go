@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/agent/notices"
 )
 
 // The errors that Run ends with, for errors.Is. It returns nil when the machine
@@ -71,6 +72,13 @@ type Options struct {
 	Drain        <-chan struct{}
 	DrainTimeout time.Duration // 0: DefaultDrainTimeout
 	StopGrace    time.Duration // 0: DefaultStopGrace
+
+	// Notices delivers what the cloud says of the instance that this runs on; nil:
+	// nothing is heard.
+	Notices <-chan notices.Notice
+	// Health delivers why this machine is broken, at most 256 bytes, and an empty text
+	// when it is not any more. nil: it is well.
+	Health <-chan string
 
 	Log *slog.Logger // nil: silent
 }

@@ -23,7 +23,7 @@ func TestSilentRouterIsLeft(t *testing.T) {
 		}}
 		begun := time.Now()
 		ended := make(chan error, 1)
-		startLink(t.Context(), &o, registerMessage(&o, nil), make(chan *runnerv1.RouterMessage), ended)
+		startLink(t.Context(), &o, (&agent{o: o}).registerMessage(), make(chan *runnerv1.RouterMessage), ended)
 		require.ErrorIs(t, <-ended, errNotRegistered)
 		require.Equal(t, registerWithin, time.Since(begun))
 	})

@@ -61,6 +61,14 @@ func (c *ControlPlane) sessionEvents() session.Events {
 			c.log.Info(e.String())
 			call(also.MachineDisconnected, e)
 		},
+		MachineInterrupted: func(e session.MachineInterrupted) {
+			c.log.Warn(e.String())
+			call(also.MachineInterrupted, e)
+		},
+		MachineHealth: func(e session.MachineHealth) {
+			c.log.Warn(e.String())
+			call(also.MachineHealth, e)
+		},
 		StreamRefused: func(e session.StreamRefused) {
 			c.log.Warn(e.String())
 			call(also.StreamRefused, e)

@@ -47,21 +47,26 @@ func (c *ControlPlane) openPlugins(ctx context.Context) (err error) {
 }
 
 func (c *ControlPlane) spec(name string, p config.Provider) (providers.Spec, error) {
+	spec, err := specOf(c.cfg, name, p)
+	if err == nil && c.opt.ProviderConfig != nil {
+		if spec.Config, err = c.opt.ProviderConfig(name, spec.Config, c.Addr(Runners)); err != nil {
+			err = fmt.Errorf("providers.%s.config: %w", name, err)
+		}
+	}
+	return spec, err
+}
+
+// specOf says how to run a provider of a configuration.
+func specOf(cfg *config.Config, name string, p config.Provider) (providers.Spec, error) {
 	path := p.Plugin
 	if !strings.ContainsRune(path, filepath.Separator) {
-		path = filepath.Join(c.cfg.PluginDir, path)
+		path = filepath.Join(cfg.PluginDir, path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return providers.Spec{}, fmt.Errorf("providers.%s.plugin: %w", name, err)
 	}
-	settings := []byte(p.Config)
-	if c.opt.ProviderConfig != nil {
-		if settings, err = c.opt.ProviderConfig(name, settings, c.Addr(Runners)); err != nil {
-			return providers.Spec{}, fmt.Errorf("providers.%s.config: %w", name, err)
-		}
-	}
-	return providers.Spec{Name: name, Path: path, SHA256: p.SHA256, Config: settings, Env: p.Env}, nil
+	return providers.Spec{Name: name, Path: path, SHA256: p.SHA256, Config: []byte(p.Config), Env: p.Env}, nil
 }
 
 // closePlugins leaves no plugin process behind.
@@ -109,8 +114,11 @@ func rulesOf(l config.Lifecycle, max, capacity int, t config.Timeouts) roster.Ru
 	}
 }
 
-// watchInterruptions hands the providers' notices to the pools they concern.
+// watchInterruptions hands the providers' notices to the pools they concern, here
+// and on every other replica.
 func (c *ControlPlane) watchInterruptions(ctx context.Context, wg *sync.WaitGroup) {
+	notices := c.newNotices()
+	notices.run(ctx, wg)
 	for name, plugin := range c.plugins {
 		pools := map[string]string{}
 		var groups []string
@@ -123,7 +131,7 @@ func (c *ControlPlane) watchInterruptions(ctx context.Context, wg *sync.WaitGrou
 		wg.Go(func() {
 			err := plugin.Watch(ctx, groups, func(n pluginsdk.Interruption) {
 				if pool, ok := pools[n.Group]; ok {
-					c.loop.Interrupted(pool, n)
+					notices.told(pool, n)
 				}
 			})
 			if err != nil && !errors.Is(err, pluginsdk.ErrUnsupported) && ctx.Err() == nil {

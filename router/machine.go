@@ -48,7 +48,8 @@ func (m *machine) refuses(class spillway.JobClass) bool {
 
 // takesJobs reports whether the machine may be given jobs at all.
 func (m *machine) takesJobs() bool {
-	return m.pool != nil && m.Connected && !m.Draining && m.StoppingSince.IsZero() && !m.silent && !m.full
+	return m.pool != nil && m.Connected && !m.Draining && m.StoppingSince.IsZero() && !m.silent && !m.full &&
+		!m.endsSoon() && m.Unhealthy == ""
 }
 
 // occupied counts what its last heartbeat counted and what we have given it

@@ -46,6 +46,12 @@ func (e *Engine) introduce(known, m Machine) Machine {
 	m.HeartbeatAt = latest(known.HeartbeatAt, m.HeartbeatAt)
 	m.RegisteredAt = firstSet(known.RegisteredAt, m.RegisteredAt, e.now)
 	m.LastUsedAt = firstSet(latest(known.LastUsedAt, m.LastUsedAt), m.RegisteredAt)
+	if m.InterruptionKind != "" {
+		m.InterruptedAt = firstSet(m.InterruptedAt, e.now)
+	}
+	if !graver(m.InterruptionKind, known.InterruptionKind) { // a notice outlives the stream that it came over
+		m.InterruptedAt, m.InterruptionKind, m.InterruptionDeadline = known.InterruptedAt, known.InterruptionKind, known.InterruptionDeadline
+	}
 	return m
 }
 

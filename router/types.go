@@ -65,6 +65,12 @@ type Machine struct {
 	Connected     bool      // has a stream to some replica
 	Replica       string    // that replica
 	StoppingSince time.Time // it said itself that it drains (SIGTERM); zero = no
+
+	// What the machine says of itself, and only of itself.
+	InterruptedAt        time.Time // when its cloud's notice to take it away was heard; zero = none
+	InterruptionKind     string    // spot|rebalance|maintenance|terminating; empty = none
+	InterruptionDeadline time.Time // when it goes; zero = unknown
+	Unhealthy            string    // why it says that it is broken; empty = healthy
 }
 
 // InUse is the number of places that can't be given away: what the machine says

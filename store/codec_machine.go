@@ -13,7 +13,13 @@ import (
 // tick of the scaler, and thousands of them as JSON would take longer than the rest
 // of the tick. The first byte is the version; a reader refuses others, and machines
 // are put again with every heartbeat.
-const machineVersion = 1
+//
+// Version 2 adds what a machine says of itself. A machine that says nothing is still
+// written in version 1, so that replicas from before can read it during an upgrade.
+const (
+	machineVersion         = 1
+	machineVersionWithWord = 2
+)
 
 // maxMachineBytes bounds one string of a machine [bytes].
 const maxMachineBytes = 1 << 10
@@ -31,10 +37,13 @@ func encodeMachine(m *router.Machine) string {
 	if m.Connected {
 		flags |= flagConnected
 	}
-	b := append(make([]byte, 0, 128), machineVersion, flags)
+	version := byte(machineVersion)
+	if m.InterruptionKind != "" || !m.InterruptedAt.IsZero() || !m.InterruptionDeadline.IsZero() || m.Unhealthy != "" {
+		version = machineVersionWithWord
+	}
+	b := append(make([]byte, 0, 128), version, flags)
 	for _, s := range []string{string(m.ID), m.InstanceID, m.Pool, m.Version, m.Replica} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+		b = appendString(b, s)
 	}
 	for _, n := range []int{m.Capacity, m.Busy, m.Assigned, m.Uses} {
 		b = binary.AppendVarint(b, int64(n))
@@ -42,12 +51,22 @@ func encodeMachine(m *router.Machine) string {
 	for _, t := range []time.Time{m.DrainAckedAt, m.HeardAt, m.HeartbeatAt, m.RegisteredAt, m.LastUsedAt, m.StoppingSince} {
 		b = appendTime(b, t)
 	}
+	if version == machineVersionWithWord {
+		b = appendString(b, m.InterruptionKind)
+		b = appendTime(appendTime(b, m.InterruptedAt), m.InterruptionDeadline)
+		b = appendString(b, m.Unhealthy)
+	}
 	return string(b)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 func decodeMachine(text string) (router.Machine, error) {
 	r := wordReader{left: []byte(text)}
-	if version := r.byte(); version != machineVersion {
+	version := r.byte()
+	if version != machineVersion && version != machineVersionWithWord {
 		return router.Machine{}, fmt.Errorf("%w: a machine in version %d", errContent, version)
 	}
 	flags := r.byte()
@@ -57,6 +76,9 @@ func decodeMachine(text string) (router.Machine, error) {
 		DrainAckedAt: r.time(), HeardAt: r.time(), HeartbeatAt: r.time(), RegisteredAt: r.time(), LastUsedAt: r.time(),
 		StoppingSince: r.time(),
 		Draining:      flags&flagDraining != 0, Connected: flags&flagConnected != 0,
+	}
+	if version == machineVersionWithWord {
+		m.InterruptionKind, m.InterruptedAt, m.InterruptionDeadline, m.Unhealthy = r.str(), r.time(), r.time(), r.str()
 	}
 	if r.bad || len(r.left) > 0 {
 		return router.Machine{}, fmt.Errorf("%w: a machine of %d bytes", errContent, len(text))

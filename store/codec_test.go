@@ -32,6 +32,9 @@ func TestMachineCodec(t *testing.T) {
 			Uses: rapid.Int().Draw(t, "uses"), Draining: rapid.Bool().Draw(t, "draining"), Connected: rapid.Bool().Draw(t, "connected"),
 			DrainAckedAt: at.Draw(t, "acked"), HeardAt: at.Draw(t, "heard"), HeartbeatAt: at.Draw(t, "heartbeat"),
 			RegisteredAt: at.Draw(t, "registered"), LastUsedAt: at.Draw(t, "used"), StoppingSince: at.Draw(t, "stopping"),
+			InterruptedAt: at.Draw(t, "interrupted"), InterruptionDeadline: at.Draw(t, "deadline"),
+			InterruptionKind: rapid.SampledFrom([]string{"", "spot", "terminating"}).Draw(t, "kind"),
+			Unhealthy:        rapid.SampledFrom([]string{"", "disk full"}).Draw(t, "unhealthy"),
 		}
 		encoded := store.EncodeMachine(&m)
 		got, err := store.DecodeMachine(encoded)
@@ -43,6 +46,26 @@ func TestMachineCodec(t *testing.T) {
 	})
 }
 
+// A replica from before the machines' own words reads those that say nothing, and we
+// read what it wrote.
+func TestMachineWithoutAWordIsWrittenAsBefore(t *testing.T) {
+	t.Parallel()
+	const before = "\x01\x02\x01m\x03i-1\x01p\x011\x01r\x04\x00\x00\x00\x00\x02\x04\x06\x08\x00"
+	m := router.Machine{
+		ID: "m", InstanceID: "i-1", Pool: "p", Version: "1", Replica: "r", Capacity: 2, Connected: true,
+		HeardAt: time.UnixMicro(1).UTC(), HeartbeatAt: time.UnixMicro(2).UTC(), RegisteredAt: time.UnixMicro(3).UTC(), LastUsedAt: time.UnixMicro(4).UTC(),
+	}
+	require.Equal(t, before, store.EncodeMachine(&m))
+	got, err := store.DecodeMachine(before)
+	require.NoError(t, err)
+	require.Equal(t, m, got)
+
+	m.Unhealthy = "disk full"
+	require.EqualValues(t, 2, store.EncodeMachine(&m)[0])
+	_, err = store.DecodeMachine("\x03" + before[1:])
+	require.ErrorIs(t, err, store.ErrContent)
+}
+
 // FuzzDecode: whatever stands in the store, reading it ends in a value or in an
 // error of this package.
 func FuzzDecode(f *testing.F) {
@@ -50,6 +73,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("c 1 1 1 1 blue m%201 0 5 0 r\n\x12\x01x", "")
 	f.Add("11:11", "1:1:1:")
 	f.Add(store.EncodeMachine(&router.Machine{ID: "m", Pool: "p"}), "")
+	f.Add(store.EncodeMachine(&router.Machine{ID: "m", Pool: "p", InterruptionKind: "spot"}), "")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		for _, err := range []error{
 			second(store.ParseState(a)), second(store.DecodeRecord(a, b)), second(store.DecodeMachine(a)), second(store.DecodeEvents(a)),

@@ -65,6 +65,7 @@ var (
 	DecodeMachine = decodeMachine
 	EncodeMachine = encodeMachine
 	DecodeEvents  = decodeEvents
+	DecodeNotice  = decodeNotice
 	ErrContent    = errContent
 	ShardsFor     = shardsFor
 )
@@ -80,4 +81,10 @@ func CountCurrent(tb testing.TB, s *Store, source string, interval time.Duration
 	counts, _, err := s.countEpoch(ctx, e, nil)
 	require.NoError(tb, err)
 	return counts
+}
+
+// PublishRaw publishes a payload where notices are, as anybody with the password can.
+func PublishRaw(tb testing.TB, s *Store, payload string) {
+	tb.Helper()
+	require.NoError(tb, s.rdb.Publish(tb.Context(), s.channel("notices"), payload).Err())
 }

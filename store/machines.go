@@ -38,7 +38,10 @@ func (s *Store) PutMachines(ctx context.Context, machines []router.Machine) erro
 		if m.ID == "" || !spillway.PoolName(m.Pool) {
 			return fmt.Errorf("store: put machines: machine %.40q of pool %.40q: %w", m.ID, m.Pool, spillway.ErrInvalid)
 		}
-		for _, text := range []string{string(m.ID), m.InstanceID, m.Version, m.Replica} {
+		if m.InterruptionKind != "" && !router.KnownInterruption(m.InterruptionKind) {
+			return fmt.Errorf("store: put machines: machine %.40q: %w: interruption %.40q", m.ID, spillway.ErrInvalid, m.InterruptionKind)
+		}
+		for _, text := range []string{string(m.ID), m.InstanceID, m.Version, m.Replica, m.Unhealthy} {
 			if len(text) > maxMachineBytes {
 				return fmt.Errorf("store: put machines: machine %.40q: %w: a string of %d bytes, at most %d are allowed", m.ID, spillway.ErrInvalid, len(text), maxMachineBytes)
 			}

@@ -1,23 +1,36 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-ci/spillway/agent"
+	"github.com/spillway-ci/spillway/agent/health"
+	"github.com/spillway-ci/spillway/agent/notices"
 )
 
 // tokenVariable holds the runner token when no file does.
 const tokenVariable = "SPILLWAY_RUNNER_TOKEN"
+
+// cloudVariable names the cloud when no flag does: an image may know it.
+const cloudVariable = "SPILLWAY_CLOUD"
 
 const longHelp = `Takes jobs from a Spillway router and runs their scripts with /bin/sh.
 
 The runner token says which pool this machine belongs to. It comes from
 --token-file, which is read again at each connection, or from the environment
 variable ` + tokenVariable + `.
+
+With --cloud the machine asks its cloud's metadata service which instance it is and
+whether that is about to be taken away (a spot notice, maintenance, a terminating
+hook of its group). It tells the router, takes no more jobs, and goes on with those
+that run. "auto" asks the link-local address once who answers there; where you know
+the cloud, name it.
 
 Signals:
   SIGTERM, SIGINT   take no more jobs, wait for those that run (--drain-timeout), leave;
@@ -36,6 +49,8 @@ type flags struct {
 	tokenFile, workDir, logLevel string
 	ca, cert, key                string
 	plaintext                    bool
+	cloud, metadataEndpoint      string
+	check                        health.Check
 	options                      agent.Options
 }
 
@@ -59,9 +74,14 @@ func newCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var watching sync.WaitGroup
+			defer watching.Wait()
 			ctx, drain, stop := followSignals(command.Context())
 			defer stop()
 			options.Drain = drain
+			if err := f.listenToItself(ctx, &options, &watching); err != nil {
+				return err
+			}
 			return agent.Run(ctx, options)
 		},
 	}
@@ -75,7 +95,12 @@ func (f *flags) declare(command *cobra.Command) {
 	set.SortFlags = false
 	set.StringVar(&f.options.Router, "router", "", "address of the router, host:port")
 	set.StringVar(&f.tokenFile, "token-file", "", "file with the runner token (else $"+tokenVariable+")")
-	set.StringVar(&f.options.InstanceID, "instance-id", "", "the provider's id of the instance this runs on")
+	set.StringVar(&f.options.InstanceID, "instance-id", "", "the provider's id of the instance this runs on (default what the cloud's metadata service says)")
+	set.StringVar(&f.cloud, "cloud", cmp.Or(os.Getenv(cloudVariable), string(notices.NoCloud)), "whose metadata service to ask: aws, gce, auto or none (else $"+cloudVariable+")")
+	set.StringVar(&f.metadataEndpoint, "metadata-endpoint", notices.DefaultEndpoint, "where it answers; a loopback or link-local address")
+	set.StringVar(&f.check.Command, "health-check", "", "command that fails when this machine is broken, for /bin/sh")
+	set.DurationVar(&f.check.Every, "health-check-every", health.DefaultEvery, "time between two runs of it")
+	set.IntVar(&f.check.Failures, "health-check-failures", health.DefaultFailures, "failures in a row until it is believed")
 	set.StringVar(&f.options.MachineID, "machine-id", "", "id of this process (default random)")
 	set.IntVar(&f.options.Capacity, "capacity", 1, "jobs at once")
 	set.StringVar(&f.workDir, "work-dir", "", "directory for the jobs' private ones, made if absent (default the system's temporary one)")
@@ -100,6 +125,9 @@ func (f *flags) complete(command *cobra.Command) (agent.Options, error) {
 	o.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	if o.DrainTimeout <= 0 || o.StopGrace <= 0 {
 		return o, fmt.Errorf("%w: --drain-timeout and --stop-grace must be more than 0", errUsage)
+	}
+	if err := f.checkSelf(); err != nil {
+		return o, err
 	}
 	if err := f.credentials(&o); err != nil {
 		return o, err

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/spillway-ci/spillway"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
@@ -73,6 +74,10 @@ func TestMessagesThatBreakARuleEndTheStream(t *testing.T) {
 		"not an end":       result(&runnerv1.JobStatus{JobId: "j", Attempt: 1, Result: &typesv1.JobResult{State: running}}),
 		"rejecting":        result(&runnerv1.JobStatus{JobId: "j", Attempt: 1, Result: &typesv1.JobResult{State: rejected}}),
 		"invented reason":  result(&runnerv1.JobStatus{JobId: "j", Attempt: 1, Result: &typesv1.JobResult{State: failed, Reason: "unmatched"}}),
+		"unknown notice":   beat(&runnerv1.Heartbeat{Interruption: &runnerv1.Interruption{Kind: 99}}),
+		"empty notice":     beat(&runnerv1.Heartbeat{Interruption: &runnerv1.Interruption{}}),
+		"no time":          beat(&runnerv1.Heartbeat{Interruption: notice(spot, &timestamppb.Timestamp{Nanos: -1})}),
+		"long complaint":   beat(&runnerv1.Heartbeat{Unhealthy: strings.Repeat("x", session.MaxUnhealthyBytes+1)}),
 		"second register":  {Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{MachineId: "m1", Capacity: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {

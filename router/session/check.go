@@ -51,6 +51,9 @@ func checkRegister(m *runnerv1.Register) error {
 			return badMessage("register: a label is longer than %d (name) or %d (value) bytes", MaxLabelNameBytes, MaxLabelValueBytes)
 		}
 	}
+	if err := checkWord(m.GetInterruption(), m.GetUnhealthy()); err != nil {
+		return err
+	}
 	return checkRunning(m.GetRunning())
 }
 
@@ -60,6 +63,9 @@ func checkMessage(m *runnerv1.RunnerMessage) error {
 	case *runnerv1.RunnerMessage_Heartbeat:
 		if busy := m.Heartbeat.GetBusy(); busy < 0 || busy > spillway.MaxCapacityPerInst {
 			return badMessage("heartbeat: busy %d, use 0 to %d", busy, spillway.MaxCapacityPerInst)
+		}
+		if err := checkWord(m.Heartbeat.GetInterruption(), m.Heartbeat.GetUnhealthy()); err != nil {
+			return err
 		}
 		return checkRunning(m.Heartbeat.GetRunning())
 	case *runnerv1.RunnerMessage_JobAccepted:

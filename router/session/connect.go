@@ -147,15 +147,8 @@ func refOfRecord(r *spillway.JobRecord) router.JobRef {
 
 // register makes the machine known to the engine and tells it so.
 func (d *Dispatcher) register(now time.Time, s *stream, running, superseded []router.JobRef) {
-	_, replaced := d.engine.Machine(s.machine)
-	superseded = append(superseded, d.engine.Connect(now, router.Machine{
-		ID:         s.machine,
-		InstanceID: s.register.GetInstanceId(),
-		Pool:       s.pool.Name,
-		Version:    s.register.GetVersion(),
-		Capacity:   s.capacity,
-		Replica:    d.opt.Replica,
-	}, running)...)
+	before, replaced := d.engine.Machine(s.machine)
+	superseded = append(superseded, d.engine.Connect(now, d.introduced(now, s), running)...)
 	for range running {
 		s.earn()
 	}
@@ -171,6 +164,30 @@ func (d *Dispatcher) register(now time.Time, s *stream, running, superseded []ro
 		Machine: s.machine, Instance: m.InstanceID, Pool: s.pool.Name, Capacity: s.capacity,
 		Carried: len(running), Superseded: len(superseded), Replaced: replaced,
 	})
+	if m.InterruptionKind != before.InterruptionKind {
+		d.tellInterrupted(s)
+	}
+	if m.Unhealthy != before.Unhealthy {
+		d.tellHealth(s)
+	}
+}
+
+// introduced is a machine as it says that it is. What it says of its end is known
+// before it is offered its first job.
+func (d *Dispatcher) introduced(now time.Time, s *stream) router.Machine {
+	m := router.Machine{
+		ID:         s.machine,
+		InstanceID: s.register.GetInstanceId(),
+		Pool:       s.pool.Name,
+		Version:    s.register.GetVersion(),
+		Capacity:   s.capacity,
+		Replica:    d.opt.Replica,
+		Unhealthy:  unhealthyOf(s.register.GetUnhealthy()),
+	}
+	if notice := s.register.GetInterruption(); notice != nil {
+		m.InterruptionKind, m.InterruptionDeadline = interruptionOf(now, notice)
+	}
+	return m
 }
 
 func (d *Dispatcher) registered(s *stream, superseded []router.JobRef) *runnerv1.RouterMessage {

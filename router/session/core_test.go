@@ -198,6 +198,10 @@ func TestEventsPrintThemselvesAndNobodyNeedsToListen(t *testing.T) {
 	for _, e := range []fmt.Stringer{
 		MachineConnected{Machine: "m"},
 		MachineDisconnected{Machine: "m"},
+		MachineInterrupted{Machine: "m"},
+		MachineInterrupted{Machine: "m", Deadline: time.Unix(1, 0)},
+		MachineHealth{Machine: "m"},
+		MachineHealth{Machine: "m", Unhealthy: "why"},
 		StreamRefused{Machine: "m"},
 		JobAssigned{Machine: "m"},
 		JobRefused{Machine: "m"},

@@ -19,6 +19,8 @@ import (
 type Events struct {
 	MachineConnected    func(MachineConnected)
 	MachineDisconnected func(MachineDisconnected)
+	MachineInterrupted  func(MachineInterrupted)
+	MachineHealth       func(MachineHealth)
 	StreamRefused       func(StreamRefused)
 	JobAssigned         func(JobAssigned)
 	JobRefused          func(JobRefused)
@@ -60,6 +62,42 @@ type MachineDisconnected struct {
 // String prints the event for people.
 func (e MachineDisconnected) String() string {
 	return fmt.Sprintf("machine %s of pool %s disconnected with %d jobs: %v", e.Machine, e.Pool, e.Held, e.Err)
+}
+
+// MachineInterrupted tells: a machine has heard from its cloud that its instance
+// will be taken away.
+type MachineInterrupted struct {
+	Machine  spillway.MachineID
+	Instance string
+	Pool     string
+	Kind     string    // as router.Machine.InterruptionKind
+	Deadline time.Time // zero = not known
+	Held     int       // jobs that it has
+}
+
+// String prints the event for people.
+func (e MachineInterrupted) String() string {
+	deadline := "not known"
+	if !e.Deadline.IsZero() {
+		deadline = e.Deadline.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("machine %s of pool %s on instance %q interrupted: %s, deadline %s, %d jobs", e.Machine, e.Pool, e.Instance, e.Kind, deadline, e.Held)
+}
+
+// MachineHealth tells: a machine says that it is broken, or not any more.
+type MachineHealth struct {
+	Machine   spillway.MachineID
+	Instance  string
+	Pool      string
+	Unhealthy string // empty = healthy again
+}
+
+// String prints the event for people.
+func (e MachineHealth) String() string {
+	if e.Unhealthy == "" {
+		return fmt.Sprintf("machine %s of pool %s on instance %q is healthy again", e.Machine, e.Pool, e.Instance)
+	}
+	return fmt.Sprintf("machine %s of pool %s on instance %q is unhealthy: %q", e.Machine, e.Pool, e.Instance, e.Unhealthy)
 }
 
 // StreamRefused tells: a stream was turned away or ended because it broke a rule.

@@ -395,6 +395,8 @@ func (s *seen) events() session.Events {
 	return session.Events{
 		MachineConnected:    func(e session.MachineConnected) { s.note("connected", e) },
 		MachineDisconnected: func(e session.MachineDisconnected) { s.note("disconnected", e) },
+		MachineInterrupted:  func(e session.MachineInterrupted) { s.note("interrupted", e) },
+		MachineHealth:       func(e session.MachineHealth) { s.note("health", e) },
 		StreamRefused:       func(e session.StreamRefused) { s.note("refused stream", e) },
 		JobAssigned:         func(e session.JobAssigned) { s.note("assigned", e) },
 		JobRefused:          func(e session.JobRefused) { s.note("refused", e) },

@@ -47,6 +47,7 @@ func (d *Dispatcher) heartbeat(now time.Time, s *stream, m *runnerv1.Heartbeat) 
 	for i, job := range m.GetRunning() {
 		running[i] = refOf(job.GetJobId(), job.GetAttempt())
 	}
+	d.takeWord(now, s, m.GetInterruption(), m.GetUnhealthy())
 	d.engine.Heartbeat(now, s.machine, int(m.GetBusy()), m.GetDraining(), running)
 	for _, ref := range running {
 		if _, ok := d.holds(s, ref); ok {

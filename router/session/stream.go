@@ -60,6 +60,7 @@ type stream struct {
 	waitedAt   time.Time // when it was last told to wait
 	asideSince time.Time // of the oldest message that waits for another one; zero = none
 	drainID    uint64    // of the newest order that it was sent
+	healthAt   time.Time // when it last said something new of its health
 }
 
 // stop ends the stream with a status. It may be called from any goroutine, and

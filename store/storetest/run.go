@@ -41,6 +41,7 @@ func Run(t *testing.T, open Opener) {
 		{"Read", readContract},
 		{"Events", eventContract},
 		{"Machines", machineContract},
+		{"Notices", noticeContract},
 		{"Leases", leaseContract},
 		{"Memory", memoryContract},
 		{"Views", viewContract},

@@ -32,6 +32,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// A kind that the router does not know ends the stream: routers are upgraded
+// before runners.
+type InterruptionKind int32
+
+const (
+	InterruptionKind_INTERRUPTION_KIND_UNSPECIFIED InterruptionKind = 0
+	InterruptionKind_INTERRUPTION_KIND_SPOT        InterruptionKind = 1 // taken back at the deadline; no new job
+	InterruptionKind_INTERRUPTION_KIND_REBALANCE   InterruptionKind = 2 // may be taken soon; jobs as usual until it is drained
+	InterruptionKind_INTERRUPTION_KIND_MAINTENANCE InterruptionKind = 3 // stopped for the host's maintenance; no new job
+	InterruptionKind_INTERRUPTION_KIND_TERMINATING InterruptionKind = 4 // its group is ending it; no new job
+)
+
+// Enum value maps for InterruptionKind.
+var (
+	InterruptionKind_name = map[int32]string{
+		0: "INTERRUPTION_KIND_UNSPECIFIED",
+		1: "INTERRUPTION_KIND_SPOT",
+		2: "INTERRUPTION_KIND_REBALANCE",
+		3: "INTERRUPTION_KIND_MAINTENANCE",
+		4: "INTERRUPTION_KIND_TERMINATING",
+	}
+	InterruptionKind_value = map[string]int32{
+		"INTERRUPTION_KIND_UNSPECIFIED": 0,
+		"INTERRUPTION_KIND_SPOT":        1,
+		"INTERRUPTION_KIND_REBALANCE":   2,
+		"INTERRUPTION_KIND_MAINTENANCE": 3,
+		"INTERRUPTION_KIND_TERMINATING": 4,
+	}
+)
+
+func (x InterruptionKind) Enum() *InterruptionKind {
+	p := new(InterruptionKind)
+	*p = x
+	return p
+}
+
+func (x InterruptionKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InterruptionKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_spillway_runner_v1_runner_proto_enumTypes[0].Descriptor()
+}
+
+func (InterruptionKind) Type() protoreflect.EnumType {
+	return &file_spillway_runner_v1_runner_proto_enumTypes[0]
+}
+
+func (x InterruptionKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InterruptionKind.Descriptor instead.
+func (InterruptionKind) EnumDescriptor() ([]byte, []int) {
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{0}
+}
+
 type RefusalCode int32
 
 const (
@@ -68,11 +125,11 @@ func (x RefusalCode) String() string {
 }
 
 func (RefusalCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_spillway_runner_v1_runner_proto_enumTypes[0].Descriptor()
+	return file_spillway_runner_v1_runner_proto_enumTypes[1].Descriptor()
 }
 
 func (RefusalCode) Type() protoreflect.EnumType {
-	return &file_spillway_runner_v1_runner_proto_enumTypes[0]
+	return &file_spillway_runner_v1_runner_proto_enumTypes[1]
 }
 
 func (x RefusalCode) Number() protoreflect.EnumNumber {
@@ -81,7 +138,7 @@ func (x RefusalCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefusalCode.Descriptor instead.
 func (RefusalCode) EnumDescriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{0}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{1}
 }
 
 type RunnerMessage struct {
@@ -233,13 +290,17 @@ func (*RunnerMessage_DrainAck) isRunnerMessage_Message() {}
 // Register says that this machine exists. After a reconnect it carries the jobs
 // that are still running, so that none of them is started twice.
 type Register struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`    // one per process, stable over reconnects
-	InstanceId    string                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // the provider's id of the instance it runs on
-	Capacity      int32                  `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`                      // jobs at once; the pool's own value bounds it
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	Running       []*RunningJob          `protobuf:"bytes,5,rep,name=running,proto3" json:"running,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	MachineId  string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`    // one per process, stable over reconnects
+	InstanceId string                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // the provider's id of the instance it runs on
+	Capacity   int32                  `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`                      // jobs at once; the pool's own value bounds it
+	Version    string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Running    []*RunningJob          `protobuf:"bytes,5,rep,name=running,proto3" json:"running,omitempty"`
+	Labels     map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What every heartbeat says too, so that a new router knows it before it gives
+	// out the first job.
+	Interruption  *Interruption `protobuf:"bytes,7,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	Unhealthy     string        `protobuf:"bytes,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +377,20 @@ func (x *Register) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Register) GetInterruption() *Interruption {
+	if x != nil {
+		return x.Interruption
+	}
+	return nil
+}
+
+func (x *Register) GetUnhealthy() string {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return ""
+}
+
 type RunningJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -371,11 +446,18 @@ func (x *RunningJob) GetAttempt() int32 {
 // Heartbeat every heartbeat_every of Registered. busy is always explicit: the
 // number of jobs that run on this machine now.
 type Heartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Busy          int32                  `protobuf:"varint,1,opt,name=busy,proto3" json:"busy,omitempty"`
-	Draining      bool                   `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
-	Running       []*RunningJob          `protobuf:"bytes,3,rep,name=running,proto3" json:"running,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"` // grows by one; the router answers nothing
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Busy     int32                  `protobuf:"varint,1,opt,name=busy,proto3" json:"busy,omitempty"`
+	Draining bool                   `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	Running  []*RunningJob          `protobuf:"bytes,3,rep,name=running,proto3" json:"running,omitempty"`
+	Sequence uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"` // grows by one; the router answers nothing
+	// What the machine's cloud has told it about its own instance; unset: nothing. It
+	// comes with a heartbeat at once, and with each one after that, so that none can be
+	// lost; a router from before this field sees a machine that drains.
+	Interruption *Interruption `protobuf:"bytes,5,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	// Why the machine is broken by its own judgement, at most 256 bytes; empty:
+	// healthy. It is given no jobs meanwhile.
+	Unhealthy     string `protobuf:"bytes,6,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,6 +520,75 @@ func (x *Heartbeat) GetSequence() uint64 {
 	return 0
 }
 
+func (x *Heartbeat) GetInterruption() *Interruption {
+	if x != nil {
+		return x.Interruption
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetUnhealthy() string {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return ""
+}
+
+// Interruption is a notice about the instance that the machine runs on, and about
+// no other: it names none. A machine takes no notice back; of several the gravest
+// stands.
+type Interruption struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          InterruptionKind       `protobuf:"varint,1,opt,name=kind,proto3,enum=spillway.runner.v1.InterruptionKind" json:"kind,omitempty"`
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"` // when the instance goes; unset: not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interruption) Reset() {
+	*x = Interruption{}
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interruption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interruption) ProtoMessage() {}
+
+func (x *Interruption) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interruption.ProtoReflect.Descriptor instead.
+func (*Interruption) Descriptor() ([]byte, []int) {
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Interruption) GetKind() InterruptionKind {
+	if x != nil {
+		return x.Kind
+	}
+	return InterruptionKind_INTERRUPTION_KIND_UNSPECIFIED
+}
+
+func (x *Interruption) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
 type JobAccepted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -448,7 +599,7 @@ type JobAccepted struct {
 
 func (x *JobAccepted) Reset() {
 	*x = JobAccepted{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[4]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +611,7 @@ func (x *JobAccepted) String() string {
 func (*JobAccepted) ProtoMessage() {}
 
 func (x *JobAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[4]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +624,7 @@ func (x *JobAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAccepted.ProtoReflect.Descriptor instead.
 func (*JobAccepted) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{4}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobAccepted) GetJobId() string {
@@ -503,7 +654,7 @@ type JobRefused struct {
 
 func (x *JobRefused) Reset() {
 	*x = JobRefused{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[5]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +666,7 @@ func (x *JobRefused) String() string {
 func (*JobRefused) ProtoMessage() {}
 
 func (x *JobRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[5]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +679,7 @@ func (x *JobRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRefused.ProtoReflect.Descriptor instead.
 func (*JobRefused) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{5}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRefused) GetJobId() string {
@@ -571,7 +722,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[6]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +734,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[6]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +747,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{6}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JobStatus) GetJobId() string {
@@ -632,7 +783,7 @@ type DrainAck struct {
 
 func (x *DrainAck) Reset() {
 	*x = DrainAck{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[7]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +795,7 @@ func (x *DrainAck) String() string {
 func (*DrainAck) ProtoMessage() {}
 
 func (x *DrainAck) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[7]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +808,7 @@ func (x *DrainAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainAck.ProtoReflect.Descriptor instead.
 func (*DrainAck) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{7}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DrainAck) GetDrainId() uint64 {
@@ -692,7 +843,7 @@ type RouterMessage struct {
 
 func (x *RouterMessage) Reset() {
 	*x = RouterMessage{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[8]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +855,7 @@ func (x *RouterMessage) String() string {
 func (*RouterMessage) ProtoMessage() {}
 
 func (x *RouterMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[8]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +868,7 @@ func (x *RouterMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterMessage.ProtoReflect.Descriptor instead.
 func (*RouterMessage) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{8}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RouterMessage) GetMessage() isRouterMessage_Message {
@@ -849,7 +1000,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[9]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1012,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[9]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1025,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{9}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Registered) GetPool() string {
@@ -915,7 +1066,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[10]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1078,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[10]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1091,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{10}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Assign) GetJob() *v1.Job {
@@ -969,7 +1120,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[11]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1132,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[11]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1145,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{11}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Wait) GetReason() string {
@@ -1022,7 +1173,7 @@ type CancelJob struct {
 
 func (x *CancelJob) Reset() {
 	*x = CancelJob{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[12]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1185,7 @@ func (x *CancelJob) String() string {
 func (*CancelJob) ProtoMessage() {}
 
 func (x *CancelJob) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[12]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1198,7 @@ func (x *CancelJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJob.ProtoReflect.Descriptor instead.
 func (*CancelJob) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{12}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CancelJob) GetJobId() string {
@@ -1086,7 +1237,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[13]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1249,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[13]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1262,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{13}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Drain) GetDrainId() uint64 {
@@ -1163,7 +1314,7 @@ type StatusAck struct {
 
 func (x *StatusAck) Reset() {
 	*x = StatusAck{}
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[14]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1326,7 @@ func (x *StatusAck) String() string {
 func (*StatusAck) ProtoMessage() {}
 
 func (x *StatusAck) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_runner_v1_runner_proto_msgTypes[14]
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1339,7 @@ func (x *StatusAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusAck.ProtoReflect.Descriptor instead.
 func (*StatusAck) Descriptor() ([]byte, []int) {
-	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{14}
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusAck) GetJobId() string {
@@ -1226,7 +1377,7 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\n" +
 	"job_status\x18\x05 \x01(\v2\x1d.spillway.runner.v1.JobStatusH\x00R\tjobStatus\x12;\n" +
 	"\tdrain_ack\x18\x06 \x01(\v2\x1c.spillway.runner.v1.DrainAckH\x00R\bdrainAckB\t\n" +
-	"\amessage\"\xb7\x02\n" +
+	"\amessage\"\x9b\x03\n" +
 	"\bRegister\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x1f\n" +
@@ -1235,19 +1386,26 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\bcapacity\x18\x03 \x01(\x05R\bcapacity\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x128\n" +
 	"\arunning\x18\x05 \x03(\v2\x1e.spillway.runner.v1.RunningJobR\arunning\x12@\n" +
-	"\x06labels\x18\x06 \x03(\v2(.spillway.runner.v1.Register.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x06 \x03(\v2(.spillway.runner.v1.Register.LabelsEntryR\x06labels\x12D\n" +
+	"\finterruption\x18\a \x01(\v2 .spillway.runner.v1.InterruptionR\finterruption\x12\x1c\n" +
+	"\tunhealthy\x18\b \x01(\tR\tunhealthy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
 	"\n" +
 	"RunningJob\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x91\x01\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xf5\x01\n" +
 	"\tHeartbeat\x12\x12\n" +
 	"\x04busy\x18\x01 \x01(\x05R\x04busy\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\x128\n" +
 	"\arunning\x18\x03 \x03(\v2\x1e.spillway.runner.v1.RunningJobR\arunning\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\">\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12D\n" +
+	"\finterruption\x18\x05 \x01(\v2 .spillway.runner.v1.InterruptionR\finterruption\x12\x1c\n" +
+	"\tunhealthy\x18\x06 \x01(\tR\tunhealthy\"\x80\x01\n" +
+	"\fInterruption\x128\n" +
+	"\x04kind\x18\x01 \x01(\x0e2$.spillway.runner.v1.InterruptionKindR\x04kind\x126\n" +
+	"\bdeadline\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\">\n" +
 	"\vJobAccepted\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x8a\x01\n" +
@@ -1305,7 +1463,13 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\tStatusAck\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale*\x85\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale*\xb8\x01\n" +
+	"\x10InterruptionKind\x12!\n" +
+	"\x1dINTERRUPTION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16INTERRUPTION_KIND_SPOT\x10\x01\x12\x1f\n" +
+	"\x1bINTERRUPTION_KIND_REBALANCE\x10\x02\x12!\n" +
+	"\x1dINTERRUPTION_KIND_MAINTENANCE\x10\x03\x12!\n" +
+	"\x1dINTERRUPTION_KIND_TERMINATING\x10\x04*\x85\x01\n" +
 	"\vRefusalCode\x12\x1c\n" +
 	"\x18REFUSAL_CODE_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fREFUSAL_CODE_RESOURCE_EXHAUSTED\x10\x01\x12\x19\n" +
@@ -1326,63 +1490,69 @@ func file_spillway_runner_v1_runner_proto_rawDescGZIP() []byte {
 	return file_spillway_runner_v1_runner_proto_rawDescData
 }
 
-var file_spillway_runner_v1_runner_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_spillway_runner_v1_runner_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_spillway_runner_v1_runner_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_spillway_runner_v1_runner_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_spillway_runner_v1_runner_proto_goTypes = []any{
-	(RefusalCode)(0),              // 0: spillway.runner.v1.RefusalCode
-	(*RunnerMessage)(nil),         // 1: spillway.runner.v1.RunnerMessage
-	(*Register)(nil),              // 2: spillway.runner.v1.Register
-	(*RunningJob)(nil),            // 3: spillway.runner.v1.RunningJob
-	(*Heartbeat)(nil),             // 4: spillway.runner.v1.Heartbeat
-	(*JobAccepted)(nil),           // 5: spillway.runner.v1.JobAccepted
-	(*JobRefused)(nil),            // 6: spillway.runner.v1.JobRefused
-	(*JobStatus)(nil),             // 7: spillway.runner.v1.JobStatus
-	(*DrainAck)(nil),              // 8: spillway.runner.v1.DrainAck
-	(*RouterMessage)(nil),         // 9: spillway.runner.v1.RouterMessage
-	(*Registered)(nil),            // 10: spillway.runner.v1.Registered
-	(*Assign)(nil),                // 11: spillway.runner.v1.Assign
-	(*Wait)(nil),                  // 12: spillway.runner.v1.Wait
-	(*CancelJob)(nil),             // 13: spillway.runner.v1.CancelJob
-	(*Drain)(nil),                 // 14: spillway.runner.v1.Drain
-	(*StatusAck)(nil),             // 15: spillway.runner.v1.StatusAck
-	nil,                           // 16: spillway.runner.v1.Register.LabelsEntry
-	(*v1.JobResult)(nil),          // 17: spillway.types.v1.JobResult
-	(*v1.Signal)(nil),             // 18: spillway.types.v1.Signal
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*v1.Job)(nil),                // 20: spillway.types.v1.Job
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(InterruptionKind)(0),         // 0: spillway.runner.v1.InterruptionKind
+	(RefusalCode)(0),              // 1: spillway.runner.v1.RefusalCode
+	(*RunnerMessage)(nil),         // 2: spillway.runner.v1.RunnerMessage
+	(*Register)(nil),              // 3: spillway.runner.v1.Register
+	(*RunningJob)(nil),            // 4: spillway.runner.v1.RunningJob
+	(*Heartbeat)(nil),             // 5: spillway.runner.v1.Heartbeat
+	(*Interruption)(nil),          // 6: spillway.runner.v1.Interruption
+	(*JobAccepted)(nil),           // 7: spillway.runner.v1.JobAccepted
+	(*JobRefused)(nil),            // 8: spillway.runner.v1.JobRefused
+	(*JobStatus)(nil),             // 9: spillway.runner.v1.JobStatus
+	(*DrainAck)(nil),              // 10: spillway.runner.v1.DrainAck
+	(*RouterMessage)(nil),         // 11: spillway.runner.v1.RouterMessage
+	(*Registered)(nil),            // 12: spillway.runner.v1.Registered
+	(*Assign)(nil),                // 13: spillway.runner.v1.Assign
+	(*Wait)(nil),                  // 14: spillway.runner.v1.Wait
+	(*CancelJob)(nil),             // 15: spillway.runner.v1.CancelJob
+	(*Drain)(nil),                 // 16: spillway.runner.v1.Drain
+	(*StatusAck)(nil),             // 17: spillway.runner.v1.StatusAck
+	nil,                           // 18: spillway.runner.v1.Register.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*v1.JobResult)(nil),          // 20: spillway.types.v1.JobResult
+	(*v1.Signal)(nil),             // 21: spillway.types.v1.Signal
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*v1.Job)(nil),                // 23: spillway.types.v1.Job
 }
 var file_spillway_runner_v1_runner_proto_depIdxs = []int32{
-	2,  // 0: spillway.runner.v1.RunnerMessage.register:type_name -> spillway.runner.v1.Register
-	4,  // 1: spillway.runner.v1.RunnerMessage.heartbeat:type_name -> spillway.runner.v1.Heartbeat
-	5,  // 2: spillway.runner.v1.RunnerMessage.job_accepted:type_name -> spillway.runner.v1.JobAccepted
-	6,  // 3: spillway.runner.v1.RunnerMessage.job_refused:type_name -> spillway.runner.v1.JobRefused
-	7,  // 4: spillway.runner.v1.RunnerMessage.job_status:type_name -> spillway.runner.v1.JobStatus
-	8,  // 5: spillway.runner.v1.RunnerMessage.drain_ack:type_name -> spillway.runner.v1.DrainAck
-	3,  // 6: spillway.runner.v1.Register.running:type_name -> spillway.runner.v1.RunningJob
-	16, // 7: spillway.runner.v1.Register.labels:type_name -> spillway.runner.v1.Register.LabelsEntry
-	3,  // 8: spillway.runner.v1.Heartbeat.running:type_name -> spillway.runner.v1.RunningJob
-	0,  // 9: spillway.runner.v1.JobRefused.code:type_name -> spillway.runner.v1.RefusalCode
-	17, // 10: spillway.runner.v1.JobStatus.result:type_name -> spillway.types.v1.JobResult
-	10, // 11: spillway.runner.v1.RouterMessage.registered:type_name -> spillway.runner.v1.Registered
-	11, // 12: spillway.runner.v1.RouterMessage.assign:type_name -> spillway.runner.v1.Assign
-	12, // 13: spillway.runner.v1.RouterMessage.wait:type_name -> spillway.runner.v1.Wait
-	13, // 14: spillway.runner.v1.RouterMessage.cancel_job:type_name -> spillway.runner.v1.CancelJob
-	14, // 15: spillway.runner.v1.RouterMessage.drain:type_name -> spillway.runner.v1.Drain
-	18, // 16: spillway.runner.v1.RouterMessage.signal:type_name -> spillway.types.v1.Signal
-	15, // 17: spillway.runner.v1.RouterMessage.status_ack:type_name -> spillway.runner.v1.StatusAck
-	19, // 18: spillway.runner.v1.Registered.heartbeat_every:type_name -> google.protobuf.Duration
-	3,  // 19: spillway.runner.v1.Registered.superseded:type_name -> spillway.runner.v1.RunningJob
-	20, // 20: spillway.runner.v1.Assign.job:type_name -> spillway.types.v1.Job
-	19, // 21: spillway.runner.v1.Wait.retry_after:type_name -> google.protobuf.Duration
-	21, // 22: spillway.runner.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	1,  // 23: spillway.runner.v1.RunnerService.Connect:input_type -> spillway.runner.v1.RunnerMessage
-	9,  // 24: spillway.runner.v1.RunnerService.Connect:output_type -> spillway.runner.v1.RouterMessage
-	24, // [24:25] is the sub-list for method output_type
-	23, // [23:24] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	3,  // 0: spillway.runner.v1.RunnerMessage.register:type_name -> spillway.runner.v1.Register
+	5,  // 1: spillway.runner.v1.RunnerMessage.heartbeat:type_name -> spillway.runner.v1.Heartbeat
+	7,  // 2: spillway.runner.v1.RunnerMessage.job_accepted:type_name -> spillway.runner.v1.JobAccepted
+	8,  // 3: spillway.runner.v1.RunnerMessage.job_refused:type_name -> spillway.runner.v1.JobRefused
+	9,  // 4: spillway.runner.v1.RunnerMessage.job_status:type_name -> spillway.runner.v1.JobStatus
+	10, // 5: spillway.runner.v1.RunnerMessage.drain_ack:type_name -> spillway.runner.v1.DrainAck
+	4,  // 6: spillway.runner.v1.Register.running:type_name -> spillway.runner.v1.RunningJob
+	18, // 7: spillway.runner.v1.Register.labels:type_name -> spillway.runner.v1.Register.LabelsEntry
+	6,  // 8: spillway.runner.v1.Register.interruption:type_name -> spillway.runner.v1.Interruption
+	4,  // 9: spillway.runner.v1.Heartbeat.running:type_name -> spillway.runner.v1.RunningJob
+	6,  // 10: spillway.runner.v1.Heartbeat.interruption:type_name -> spillway.runner.v1.Interruption
+	0,  // 11: spillway.runner.v1.Interruption.kind:type_name -> spillway.runner.v1.InterruptionKind
+	19, // 12: spillway.runner.v1.Interruption.deadline:type_name -> google.protobuf.Timestamp
+	1,  // 13: spillway.runner.v1.JobRefused.code:type_name -> spillway.runner.v1.RefusalCode
+	20, // 14: spillway.runner.v1.JobStatus.result:type_name -> spillway.types.v1.JobResult
+	12, // 15: spillway.runner.v1.RouterMessage.registered:type_name -> spillway.runner.v1.Registered
+	13, // 16: spillway.runner.v1.RouterMessage.assign:type_name -> spillway.runner.v1.Assign
+	14, // 17: spillway.runner.v1.RouterMessage.wait:type_name -> spillway.runner.v1.Wait
+	15, // 18: spillway.runner.v1.RouterMessage.cancel_job:type_name -> spillway.runner.v1.CancelJob
+	16, // 19: spillway.runner.v1.RouterMessage.drain:type_name -> spillway.runner.v1.Drain
+	21, // 20: spillway.runner.v1.RouterMessage.signal:type_name -> spillway.types.v1.Signal
+	17, // 21: spillway.runner.v1.RouterMessage.status_ack:type_name -> spillway.runner.v1.StatusAck
+	22, // 22: spillway.runner.v1.Registered.heartbeat_every:type_name -> google.protobuf.Duration
+	4,  // 23: spillway.runner.v1.Registered.superseded:type_name -> spillway.runner.v1.RunningJob
+	23, // 24: spillway.runner.v1.Assign.job:type_name -> spillway.types.v1.Job
+	22, // 25: spillway.runner.v1.Wait.retry_after:type_name -> google.protobuf.Duration
+	19, // 26: spillway.runner.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	2,  // 27: spillway.runner.v1.RunnerService.Connect:input_type -> spillway.runner.v1.RunnerMessage
+	11, // 28: spillway.runner.v1.RunnerService.Connect:output_type -> spillway.runner.v1.RouterMessage
+	28, // [28:29] is the sub-list for method output_type
+	27, // [27:28] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_spillway_runner_v1_runner_proto_init() }
@@ -1398,7 +1568,7 @@ func file_spillway_runner_v1_runner_proto_init() {
 		(*RunnerMessage_JobStatus)(nil),
 		(*RunnerMessage_DrainAck)(nil),
 	}
-	file_spillway_runner_v1_runner_proto_msgTypes[8].OneofWrappers = []any{
+	file_spillway_runner_v1_runner_proto_msgTypes[9].OneofWrappers = []any{
 		(*RouterMessage_Registered)(nil),
 		(*RouterMessage_Assign)(nil),
 		(*RouterMessage_Wait)(nil),
@@ -1412,8 +1582,8 @@ func file_spillway_runner_v1_runner_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_runner_v1_runner_proto_rawDesc), len(file_spillway_runner_v1_runner_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   16,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
