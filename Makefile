@@ -4,7 +4,7 @@ GO    ?= go
 TOOL  := $(GO) tool -modfile=go.tools.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-PLUGINS := local fake ec2asg gcemig
+PLUGINS := local fake ec2asg gcemig fleeting
 
 .DEFAULT_GOAL := help
 

@@ -85,7 +85,7 @@ loopback address, otherwise with TLS.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.runnersCommand(), a.explainCommand(),
-		a.whyNotCommand(), a.pluginCommand(), a.versionCommand(),
+		a.whyNotCommand(), a.pluginCommand(), a.fleetingCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -16,5 +16,5 @@ func main() {
 	// The process ends with main: nobody has to take the signals back.
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now}
-	os.Exit(a.run(ctx, os.Args[1:]))
+	os.Exit(a.run(ctx, arguments(os.Args)))
 }

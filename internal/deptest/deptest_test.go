@@ -151,7 +151,7 @@ func TestImportDirections(t *testing.T) {
 		{"github.com/alicebob/miniredis", []string{"/store"}, "the embedded store is package store's business"},
 		{"github.com/aws/aws-sdk-go-v2", []string{"/providers/ec2asg", "/cmd/plugins/ec2asg"}, "cloud SDKs live in plugins only"},
 		{"cloud.google.com/go", []string{"/providers/gcemig", "/cmd/plugins/gcemig"}, "cloud SDKs live in plugins only"},
-		{"github.com/hashicorp/go-plugin", []string{"/plugin-sdk", "/providers"}, "the process boundary is the SDK's and the host's"},
+		{"github.com/hashicorp/go-plugin", []string{"/plugin-sdk", "/providers", "/internal/fleetingstand"}, "the process boundary is the SDK's and the host's"},
 		{module + "/scaler", []string{"/scaler", "/server", "/controlplane", "/cmd/controlplane", "/internal", "/config"}, "an adapter or a core never imports the loop that uses it"},
 		{module + "/router/session", []string{"/router/session", "/server", "/controlplane", "/cmd/controlplane", "/internal"}, "an adapter never imports a shell"},
 		{module + "/server", []string{"/server", "/controlplane", "/cmd/controlplane"}, "listeners are the outermost layer"},
