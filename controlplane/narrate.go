@@ -106,9 +106,13 @@ func (c *ControlPlane) sessionEvents() session.Events {
 
 func (c *ControlPlane) hostObserver() providers.Observer {
 	return providers.Observer{
-		CallDone: func(i providers.CallDone) { c.metrics.ProviderCalled(i.Provider, string(i.Op), i.Err, i.Duration) },
+		CallRepeated: func(i providers.CallInfo, _ error) { c.metrics.ProviderRepeated(i.Provider, string(i.Op)) },
+		CallDone:     func(i providers.CallDone) { c.metrics.ProviderCalled(i.Provider, string(i.Op), i.Err, i.Duration) },
 		StateChanged: func(s providers.State) {
 			c.metrics.PluginState(s.Name, s.Phase == providers.Ready)
+			if s.Phase == providers.Ready && s.Restarts > 0 {
+				c.metrics.PluginRestarted(s.Name)
+			}
 			c.log.Info(s.String())
 		},
 	}

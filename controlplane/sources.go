@@ -84,7 +84,7 @@ func (a answers) Plugins(context.Context) ([]server.PluginStatus, error) {
 	for _, s := range a.c.host.States() {
 		p := server.PluginStatus{
 			Provider: s.Name, Name: s.Plugin, Version: s.Version, Path: s.Path, SHA256: s.SHA256, State: string(s.Phase),
-			PID: s.PID, Restarts: s.Restarts, LastError: s.LastError, StartedAt: s.Since,
+			PID: s.PID, Contract: s.Contract, Restarts: s.Restarts, LastError: s.LastError, StartedAt: s.Since,
 		}
 		for _, capability := range s.Capabilities {
 			p.Capabilities = append(p.Capabilities, string(capability))

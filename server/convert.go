@@ -123,17 +123,18 @@ func runnerToProto(m router.Machine, fingerprint string, now time.Time) *adminv1
 
 func pluginToProto(p PluginStatus) *adminv1.Plugin {
 	return &adminv1.Plugin{
-		Provider:     p.Provider,
-		Name:         p.Name,
-		Version:      p.Version,
-		Path:         p.Path,
-		Sha256:       p.SHA256,
-		State:        p.State,
-		Pid:          int32(p.PID),
-		Restarts:     int32(p.Restarts),
-		LastError:    config.Redact(p.LastError),
-		Capabilities: p.Capabilities,
-		StartedAt:    timestamp(p.StartedAt),
+		Provider:        p.Provider,
+		Name:            p.Name,
+		Version:         p.Version,
+		Path:            p.Path,
+		Sha256:          p.SHA256,
+		State:           p.State,
+		Pid:             int32(p.PID),
+		Restarts:        int32(p.Restarts),
+		ContractVersion: int32(p.Contract),
+		LastError:       config.Redact(p.LastError),
+		Capabilities:    p.Capabilities,
+		StartedAt:       timestamp(p.StartedAt),
 	}
 }
 

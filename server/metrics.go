@@ -88,7 +88,7 @@ func NewMetrics(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		build, m.pools, m.signals, m.decisions, m.jobWait, m.jobs, m.calls, m.callSeconds, m.pluginUp, m.restarts,
+		build, m.pools, m.signals, m.decisions, m.jobWait, m.jobs, m.calls, m.callSeconds, m.pluginUp, m.restarts, m.repeats,
 		m.storeErrors, m.unmatched, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

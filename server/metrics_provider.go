@@ -12,7 +12,8 @@ import (
 // The closed sets of labels of a provider's calls.
 var (
 	providerOps = []string{
-		"describe", "configure", "status", "list_instances", "set_desired", "remove", "withdraw", "protect", "watch", "close", otherLabel,
+		"status", "list_instances", "set_desired", "remove", "withdraw", "protect", "complete_hook", "report_unhealthy",
+		"findings", "count", otherLabel,
 	}
 	providerCodes = []string{
 		"ok", string(pluginsdk.KindCapacity), string(pluginsdk.KindQuota), string(pluginsdk.KindThrottled),
@@ -29,6 +30,7 @@ type providerMetrics struct {
 	callSeconds *prometheus.HistogramVec // provider, op: with the code it would be 1,400 series for each provider
 	pluginUp    *prometheus.GaugeVec     // provider
 	restarts    *prometheus.CounterVec   // provider
+	repeats     *prometheus.CounterVec   // provider, op
 
 	mu struct {
 		sync.Mutex
@@ -42,6 +44,7 @@ func newProviderMetrics() *providerMetrics {
 		callSeconds: histogram("spillway_provider_call_seconds", "Duration of calls to a provider's plugin.", callBuckets, "provider", "op"),
 		pluginUp:    gauge("spillway_plugin_up_bool", "1 while the provider's plugin answers.", "provider"),
 		restarts:    counter("spillway_plugin_restarts_total", "Restarts of the provider's plugin.", "provider"),
+		repeats:     counter("spillway_provider_repeats_total", "Reads that were made again after a refusal.", "provider", "op"),
 	}
 	m.mu.known = map[string]bool{}
 	return m
@@ -55,6 +58,7 @@ func (m *providerMetrics) AddProvider(name string) {
 	m.pluginUp.WithLabelValues(name)
 	m.restarts.WithLabelValues(name)
 	for _, op := range providerOps {
+		m.repeats.WithLabelValues(name, op)
 		m.callSeconds.WithLabelValues(name, op)
 		for _, code := range providerCodes {
 			m.calls.WithLabelValues(name, op, code)
@@ -73,6 +77,7 @@ func (m *providerMetrics) RemoveProvider(name string) {
 	m.callSeconds.DeletePartialMatch(of)
 	m.pluginUp.DeletePartialMatch(of)
 	m.restarts.DeletePartialMatch(of)
+	m.repeats.DeletePartialMatch(of)
 }
 
 // ProviderCalled counts a call to a plugin; err is nil or one of the provider's
@@ -87,6 +92,11 @@ func (m *providerMetrics) ProviderCalled(provider, op string, err error, took ti
 		m.calls.WithLabelValues(provider, op, code).Inc()
 		m.callSeconds.WithLabelValues(provider, op).Observe(took.Seconds())
 	})
+}
+
+// ProviderRepeated counts a read that is made again.
+func (m *providerMetrics) ProviderRepeated(provider, op string) {
+	m.ofKnown(provider, func() { m.repeats.WithLabelValues(provider, within(providerOps, op, otherLabel)).Inc() })
 }
 
 // PluginState shows whether a provider's plugin answers.

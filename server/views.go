@@ -96,6 +96,7 @@ type PluginStatus struct {
 	Provider     string
 	Name         string // what it calls itself
 	Version      string
+	Contract     int // version of the provider contract that is spoken with it
 	Path         string
 	SHA256       string
 	State        string // starting | ready | backoff | broken | stopped

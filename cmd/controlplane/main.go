@@ -82,6 +82,6 @@ pool needs, and makes it so through provider plugins.` + "\n" + exitCodesHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newValidate(), newSimulate(), newDemo())
+	root.AddCommand(newServe(), newValidate(), newSimulate(), newDemo(), newRelease())
 	return root
 }

@@ -34,14 +34,20 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
+// read reads a configuration.
+func read(path string) (*config.Config, error) {
+	cfg, err := config.Load(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w\nmake one from `controlplane validate --example`, or name yours with --config", err)
+	}
+	return cfg, withCode(exitUsage, err)
+}
+
 // load reads a configuration and prints its warnings.
 func load(stderr io.Writer, path string) (*config.Config, error) {
-	cfg, err := config.Load(path)
+	cfg, err := read(path)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("%w\nmake one from `controlplane validate --example`, or name yours with --config", err)
-		}
-		return nil, withCode(exitUsage, err)
+		return nil, err
 	}
 	for _, w := range cfg.Warnings() {
 		fmt.Fprintln(stderr, "warning:", w)

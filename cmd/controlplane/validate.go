@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,25 +9,43 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/controlplane"
+	"github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 // verdict is what validate -o json prints.
 type verdict struct {
-	File     string   `json:"file"`
-	Valid    bool     `json:"valid"`
-	Problems []string `json:"problems"`
-	Warnings []string `json:"warnings"`
-	Pools    []string `json:"pools"`
+	File     string                 `json:"file"`
+	Valid    bool                   `json:"valid"`
+	Problems []string               `json:"problems"`
+	Warnings []string               `json:"warnings"`
+	Findings []controlplane.Finding `json:"findings"`
+	Pools    []string               `json:"pools"`
+
+	providers int
+}
+
+// validateOptions are the flags of validate.
+type validateOptions struct {
+	output         string
+	online, strict bool
 }
 
 func newValidate() *cobra.Command {
 	var example bool
-	var output string
+	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
-		Short: "Check a configuration without starting anything",
-		Long:  "Check a configuration. Every mistake is reported at once, with its line and what to do.\n" + exitCodesHelp,
-		Args:  cobra.MaximumNArgs(1),
+		Short: "Check a configuration, and with --online the clouds' groups too",
+		Long: `Check a configuration. Every mistake is reported at once, with its line and what to do.
+The plugins that are on this machine are started for a moment, to hold their
+configurations to their schemas. With --online they also ask their clouds: whether the
+groups are there, and which of their settings work against Spillway. Nothing is
+written to any cloud.
+
+What is found is a warning or an error; with --strict a warning is an error.
+` + exitCodesHelp,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if example {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), config.Example)
@@ -35,11 +54,13 @@ func newValidate() *cobra.Command {
 			if len(args) == 0 {
 				args = []string{"spillway.yaml"}
 			}
-			return validate(cmd, args[0], output)
+			return validate(cmd, args[0], o)
 		},
 	}
 	cmd.Flags().BoolVar(&example, "example", false, "print a configuration with every setting, explained")
-	outputFlag(cmd, &output)
+	cmd.Flags().BoolVar(&o.online, "online", false, "ask the clouds about the groups too")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "take warnings and findings for errors")
+	outputFlag(cmd, &o.output)
 	return cmd
 }
 
@@ -73,37 +94,65 @@ func sentences(err error) []string {
 	return out
 }
 
-func validate(cmd *cobra.Command, path, output string) error {
-	asJSON, err := jsonWanted(output)
+func validate(cmd *cobra.Command, path string, o validateOptions) error {
+	asJSON, err := jsonWanted(o.output)
 	if err != nil {
 		return err
 	}
-	if !asJSON {
-		cfg, err := load(cmd.ErrOrStderr(), path)
-		if err != nil {
-			return err
+	v, invalid := judge(cmd.Context(), path, o)
+	if asJSON {
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(v); err != nil {
+			return withCode(exitFailed, err)
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d pools, %d providers, %d warnings\n",
-			path, len(cfg.Pools), len(cfg.Providers), len(cfg.Warnings()))
-		return err
-	}
-	v := verdict{File: path, Valid: true, Problems: []string{}, Warnings: []string{}, Pools: []string{}}
-	cfg, invalid := config.Load(path)
-	if invalid != nil {
-		v.Valid, v.Problems = false, sentences(invalid)
-	} else {
-		for _, w := range cfg.Warnings() {
-			v.Warnings = append(v.Warnings, w.String())
+		if !v.Valid {
+			return withCode(exitUsage, errSilent)
 		}
-		for i := range cfg.Pools {
-			v.Pools = append(v.Pools, cfg.Pools[i].Name)
-		}
-	}
-	if err := json.NewEncoder(cmd.OutOrStdout()).Encode(v); err != nil {
-		return withCode(exitFailed, err)
+		return nil
 	}
 	if invalid != nil {
-		return withCode(exitUsage, errSilent)
+		return invalid
 	}
-	return nil
+	for _, w := range v.Warnings {
+		cmd.PrintErrln("warning:", w)
+	}
+	for _, f := range v.Findings {
+		cmd.PrintErrln(f)
+	}
+	if !v.Valid {
+		return withCode(exitUsage, fmt.Errorf("%s: %d warnings, %d findings", path, len(v.Warnings), len(v.Findings)))
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d pools, %d providers, %d warnings, %d findings\n",
+		path, len(v.Pools), v.providers, len(v.Warnings), len(v.Findings))
+	return err
+}
+
+// judge looks at the file and, if that is valid, at its plugins. The error is about
+// the file.
+func judge(ctx context.Context, path string, o validateOptions) (verdict, error) {
+	v := verdict{File: path, Problems: []string{}, Warnings: []string{}, Findings: []controlplane.Finding{}, Pools: []string{}}
+	cfg, err := read(path)
+	if err != nil {
+		v.Problems = sentences(err)
+		return v, err
+	}
+	v.Valid, v.providers = true, len(cfg.Providers)
+	for _, w := range cfg.Warnings() {
+		v.Warnings = append(v.Warnings, w.String())
+	}
+	for i := range cfg.Pools {
+		v.Pools = append(v.Pools, cfg.Pools[i].Name)
+	}
+	found, err := controlplane.Inspect(ctx, cfg, o.online)
+	if err != nil {
+		v.Valid, v.Problems = false, []string{err.Error()}
+		return v, withCode(exitFailed, err)
+	}
+	v.Findings = append(v.Findings, found...)
+	for _, f := range found {
+		v.Valid = v.Valid && f.Severity != pluginsdk.FindingError
+	}
+	if o.strict && len(v.Warnings)+len(v.Findings) > 0 {
+		v.Valid = false
+	}
+	return v, nil
 }

@@ -76,7 +76,7 @@ func (fakeAdmin) ListRunners(_ context.Context, r *adminv1.ListRunnersRequest) (
 
 func (fakeAdmin) ListPlugins(context.Context, *adminv1.ListPluginsRequest) (*adminv1.ListPluginsResponse, error) {
 	return &adminv1.ListPluginsResponse{Plugins: []*adminv1.Plugin{
-		{Provider: "aws", Name: "ec2asg", Version: "1.2.0", Path: "/p", Sha256: "abcdefabcdefabcdef", State: "ready", Pid: 42, Capabilities: []string{"withdraw", "watch"}, StartedAt: at(time.Hour)},
+		{Provider: "aws", Name: "ec2asg", Version: "1.2.0", ContractVersion: 2, Path: "/p", Sha256: "abcdefabcdefabcdef", State: "ready", Pid: 42, Capabilities: []string{"withdraw", "watch"}, StartedAt: at(time.Hour)},
 		{Provider: "lab", State: "backoff", Restarts: 3, LastError: "exited with status 1"},
 	}}, nil
 }

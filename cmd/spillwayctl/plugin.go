@@ -40,9 +40,9 @@ func (a *app) pluginListCommand() *cobra.Command {
 }
 
 func (a *app) pluginTable(w io.Writer, resp *adminv1.ListPluginsResponse) {
-	t := newTable(w, "PROVIDER", "PLUGIN", "VERSION", "STATE", "PID", "RESTARTS", "STARTED", "SHA256", "CAN")
+	t := newTable(w, "PROVIDER", "PLUGIN", "VERSION", "CONTRACT", "STATE", "PID", "RESTARTS", "STARTED", "SHA256", "CAN")
 	for _, p := range resp.GetPlugins() {
-		t.row(p.GetProvider(), dash(p.GetName()), dash(p.GetVersion()), p.GetState(), number(p.GetPid()), number(p.GetRestarts()),
+		t.row(p.GetProvider(), dash(p.GetName()), dash(p.GetVersion()), number(p.GetContractVersion()), p.GetState(), number(p.GetPid()), number(p.GetRestarts()),
 			age(p.GetStartedAt(), a.now()), dash(short(p.GetSha256())), strings.Join(p.GetCapabilities(), ","))
 	}
 	t.flush()
