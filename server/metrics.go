@@ -26,6 +26,7 @@ var (
 		string(policy.ReasonHoldStale), string(policy.ReasonHoldPartial), string(policy.ReasonHoldPaused),
 		string(policy.ReasonHoldCooledOff), string(policy.ReasonHoldProvider), string(policy.ReasonHoldWarmup),
 		string(policy.ReasonHoldUnready), string(policy.ReasonHoldBreaker), string(policy.ReasonCannotDrain),
+		string(policy.ReasonThrottled), string(policy.ReasonGroupHalt), string(policy.ReasonFloor),
 		string(policy.ReasonDrift), string(policy.ReasonConflict), otherLabel,
 	}
 	storeCodes = []string{"unavailable", "unknown", otherLabel}

@@ -150,6 +150,7 @@ func TestImportDirections(t *testing.T) {
 		{"github.com/redis/go-redis", []string{"/store", "/internal/bench"}, "what replicas share has one implementation and one contract: go through package store"},
 		{"github.com/alicebob/miniredis", []string{"/store"}, "the embedded store is package store's business"},
 		{"github.com/aws/aws-sdk-go-v2", []string{"/providers/ec2asg", "/cmd/plugins/ec2asg"}, "cloud SDKs live in plugins only"},
+		{"google.golang.org/api", []string{"/providers/gcemig", "/cmd/plugins/gcemig"}, "cloud SDKs live in plugins only"},
 		{"cloud.google.com/go", []string{"/providers/gcemig", "/cmd/plugins/gcemig"}, "cloud SDKs live in plugins only"},
 		{"github.com/hashicorp/go-plugin", []string{"/plugin-sdk", "/providers", "/internal/fleetingstand"}, "the process boundary is the SDK's and the host's"},
 		{module + "/scaler", []string{"/scaler", "/server", "/controlplane", "/cmd/controlplane", "/internal", "/config"}, "an adapter or a core never imports the loop that uses it"},
