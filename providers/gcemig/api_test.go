@@ -1,12 +1,14 @@
 package gcemig_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +22,8 @@ type api struct {
 	scope     string                      // "zones/z" or "regions/r"
 	groups    []map[string]any            // of the scope
 	instances map[string][]map[string]any // by group
+	vms       []map[string]any            // of zone europe-west1-b
+	filters   []string                    // of the lists of those
 	pageSize  int
 	fail      http.HandlerFunc // answers instead, from call failFrom on
 	failFrom  int              // 1 = the first
@@ -35,6 +39,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	base := "/compute/v1/projects/p/" + a.scope + "/instanceGroupManagers"
 	if r.URL.Path == base && r.Method == http.MethodGet {
 		a.page(w, r, "items", a.groups)
+		return
+	}
+	if r.URL.Path == "/compute/v1/projects/p/zones/europe-west1-b/instances" {
+		a.filters = append(a.filters, r.URL.Query().Get("filter"))
+		a.page(w, r, "items", a.vms)
 		return
 	}
 	for name, list := range a.instances {
@@ -56,6 +65,12 @@ func (a *api) page(w http.ResponseWriter, r *http.Request, field string, all []m
 	assert.NoError(a.t, json.NewEncoder(w).Encode(answer))
 }
 
+func withDeadline(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // failure answers as Google's APIs do.
 func failure(status int, reason string, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -73,11 +88,17 @@ func group(name string, target int, stable bool) map[string]any {
 	return map[string]any{"name": name, "targetSize": target, "status": map[string]any{"isStable": stable}}
 }
 
-func vm(name, action, own string) map[string]any {
-	return map[string]any{
-		"instance":      "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instances/" + name,
-		"currentAction": action, "instanceStatus": own,
+// vm is a managed instance; id 0 is one that has no VM.
+func vm(id int, name, action, own string) map[string]any {
+	m := map[string]any{"name": name, "instance": instanceURL(name), "currentAction": action, "instanceStatus": own}
+	if id != 0 {
+		m["id"] = strconv.Itoa(id)
 	}
+	return m
+}
+
+func instanceURL(name string) string {
+	return "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instances/" + name
 }
 
 // serve starts the API for a zone and a provider that asks it for the named groups.

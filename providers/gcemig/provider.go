@@ -2,37 +2,66 @@ package gcemig
 
 import (
 	"context"
-	"fmt"
-
-	"cloud.google.com/go/compute/apiv1/computepb"
+	"net/http"
+	"time"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 // Version of this plugin, semver.
-const Version = "0.1.0"
+const Version = "1.0.0"
 
-// Provider reads managed instance groups.
+// Provider scales managed instance groups.
 type Provider struct {
-	pluginsdk.ReadOnly
+	pluginsdk.Unsupported // CompleteHook, Protect, Count: a managed instance group has none
+
+	clock      clock
+	below      http.RoundTripper // nil = connections
 	configured pluginsdk.Configured[session]
 }
 
-// session is what Configure makes; it never changes.
-type session struct {
-	groups map[string]bool
-	scope  scope
+// clock is what a provider needs of time.
+type clock struct {
+	now func() time.Time
+	// pause waits for d; it reports whether ctx goes on.
+	pause   func(ctx context.Context, d time.Duration) bool
+	virtual bool // the budget's clock is the process's: a simulation has none
 }
 
 var _ pluginsdk.Provider = (*Provider)(nil)
 
 // New returns a provider that waits for Configure.
-func New() *Provider { return &Provider{} }
+func New() *Provider {
+	return &Provider{clock: clock{now: time.Now, pause: pause}}
+}
 
-// Describe implements pluginsdk.Provider. It has no capability: they are all about
-// writes and notices.
+// NewAt is New for a simulation: the time is what now says, and nothing waits for it
+// to pass but Watch. Calls go through transport, if it is not nil, and are not paced.
+func NewAt(now func() time.Time, transport http.RoundTripper) *Provider {
+	skip := func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil }
+	return &Provider{clock: clock{now: now, pause: skip, virtual: true}, below: transport}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Describe implements pluginsdk.Provider. There is no compare_and_set: a resize takes
+// no condition, so that what is expected is compared with a number read just before.
 func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
-	return pluginsdk.Description{Name: "gcemig", Version: Version, ConfigSchema: ConfigSchema}, nil
+	return pluginsdk.Description{
+		Name: "gcemig", Version: Version, ConfigSchema: ConfigSchema,
+		Capabilities: []pluginsdk.Capability{
+			pluginsdk.CanWithdraw, pluginsdk.CanWatch, pluginsdk.CanReportHealth, pluginsdk.CanFind,
+		},
+	}, nil
 }
 
 // Configure implements pluginsdk.Provider.
@@ -41,74 +70,25 @@ func (p *Provider) Configure(ctx context.Context, raw []byte) error {
 	if err := pluginsdk.DecodeConfig(raw, &c); err != nil {
 		return err
 	}
-	scope, err := newScope(ctx, c)
+	var budget *pluginsdk.Budget
+	if !p.clock.virtual {
+		budget = pluginsdk.NewBudget(c.APIRate, int(burstTime*c.APIRate))
+	}
+	made, err := newClients(ctx, c, budget, p.below)
 	if err != nil {
 		return err
 	}
-	if err := p.configured.Set(&session{groups: c.Groups.Set(), scope: scope}); err != nil {
-		_ = scope.Close() // it was never used
+	if err := p.configured.Set(newSession(c, made, p.clock)); err != nil {
+		made.close() // it was never used
 		return err
 	}
 	return nil
 }
 
-// Status implements pluginsdk.Provider. All groups come from one list.
-func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.GroupStatus, error) {
-	if err := pluginsdk.CheckGroups(names); err != nil {
-		return nil, err
-	}
-	s, err := p.configured.Get()
-	if err != nil {
-		return nil, err
-	}
-	statuses := make([]pluginsdk.GroupStatus, len(names))
-	if len(names) == 0 {
-		return statuses, nil
-	}
-	all, err := s.scope.groups(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[string]*computepb.InstanceGroupManager, len(all))
-	for _, group := range all {
-		if s.groups[group.GetName()] {
-			found[group.GetName()] = group
-		}
-	}
-	for i, name := range names {
-		statuses[i] = status(name, found[name], s.scope.maxSize())
-	}
-	return statuses, nil
-}
-
-// ListInstances implements pluginsdk.Provider.
-func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.Instance, error) {
-	s, err := p.configured.Get()
-	if err != nil {
-		return nil, err
-	}
-	if !s.groups[name] {
-		return nil, notFound(name)
-	}
-	managed, err := s.scope.instances(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]pluginsdk.Instance, len(managed))
-	for i, m := range managed {
-		list[i] = instance(m)
-	}
-	return list, nil
-}
-
 // Close implements pluginsdk.Provider.
 func (p *Provider) Close(context.Context) error {
-	s, err := p.configured.Get()
-	if err != nil {
-		return nil //nolint:nilerr // there is nothing to close before Configure
-	}
-	if err := s.scope.Close(); err != nil {
-		return fmt.Errorf("close the client: %w", err)
+	if s, err := p.configured.Get(); err == nil { // otherwise there is nothing to close
+		s.close()
 	}
 	return nil
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 
-	compute "cloud.google.com/go/compute/apiv1"
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"google.golang.org/api/iterator"
-	"google.golang.org/api/option"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
@@ -16,106 +14,80 @@ import (
 const (
 	maxGroupsRead    = 20_000
 	maxInstancesRead = 20_000
+	// maxErrorsRead bounds the errors of one group that are looked at [entries]: how
+	// they are ordered is not documented, so that the newest need not come first.
+	maxErrorsRead = 1_000
 )
 
-// What Google allows in one group by default [instances].
+// How large Google lets a group be (compute/docs/instance-groups/
+// creating-groups-of-managed-instances, limitations, and add-remove-vms-in-mig,
+// "increase the group's size limit") [instances].
 const (
-	maxZonal    = 1_000
-	maxRegional = 2_000
+	maxZonal          = 1_000
+	maxZonalPaginated = 2_000
+	maxRegional       = 2_000
 )
 
-// scope is where the groups are: a zone or a region. Both calls read all pages.
+// scope is where groups are: a zone or a region. Lists are whole, all pages, or an
+// error, which is one of the contract's. A write returns the operation that it
+// started.
 type scope interface {
 	groups(ctx context.Context) ([]*computepb.InstanceGroupManager, error)
-	instances(ctx context.Context, group string) ([]*computepb.ManagedInstance, error)
-	maxSize() int // of one group [instances]
-	Close() error
+	group(ctx context.Context, name string) (*computepb.InstanceGroupManager, error)
+	managed(ctx context.Context, name string) ([]*computepb.ManagedInstance, error)
+	failures(ctx context.Context, name string) ([]*computepb.InstanceManagedByIgmError, error)
+	autoscaler(ctx context.Context, name string) (*computepb.Autoscaler, error)
+	operation(ctx context.Context, name string) (*computepb.Operation, error)
+
+	resize(ctx context.Context, name string, size int32, requestID *string) (*computepb.Operation, error)
+	remove(ctx context.Context, name string, urls []string, requestID *string) (*computepb.Operation, error)
+	recreate(ctx context.Context, name string, urls []string) (*computepb.Operation, error)
+
+	maxSize(group *computepb.InstanceGroupManager) int // [instances]
+	zones(group *computepb.InstanceGroupManager) []string
 }
 
-// newScope makes the client. It makes no call but, where the credentials are a
-// file's or a metadata server's, finds out which they are.
-func newScope(ctx context.Context, c config) (scope, error) {
-	var options []option.ClientOption
-	if c.Endpoint != "" {
-		options = append(options, option.WithEndpoint(c.Endpoint))
-		if onLoopback(c.Endpoint) {
-			options = append(options, option.WithoutAuthentication())
-		}
+// all reads an iterator to its end: all of it, or an error.
+func all[T any](c *clients, limit int, next func() (T, error)) ([]T, error) {
+	list, more, err := upTo(c, limit, next)
+	switch {
+	case err != nil:
+		return nil, err
+	case more:
+		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "the list has more than %d entries", limit)
 	}
-	// The client keeps the context, and outlives the call that made it. The control
-	// plane decides when to ask again: no call is repeated here.
-	ctx = context.WithoutCancel(ctx)
-	if c.Zone != "" {
-		client, err := compute.NewInstanceGroupManagersRESTClient(ctx, options...)
-		if err != nil {
-			return nil, noClient(err)
-		}
-		client.CallOptions = &compute.InstanceGroupManagersCallOptions{}
-		return &zone{client, c.Project, c.Zone}, nil
-	}
-	client, err := compute.NewRegionInstanceGroupManagersRESTClient(ctx, options...)
-	if err != nil {
-		return nil, noClient(err)
-	}
-	client.CallOptions = &compute.RegionInstanceGroupManagersCallOptions{}
-	return &region{client, c.Project, c.Region}, nil
+	return list, nil
 }
 
-func noClient(err error) error {
-	return pluginsdk.Errorf(pluginsdk.KindAuth, "no Google Cloud credentials: %w", err)
-}
-
-type zone struct {
-	*compute.InstanceGroupManagersClient
-	project, name string
-}
-
-func (z *zone) maxSize() int { return maxZonal }
-
-func (z *zone) groups(ctx context.Context) ([]*computepb.InstanceGroupManager, error) {
-	return collect(maxGroupsRead, z.List(ctx, &computepb.ListInstanceGroupManagersRequest{
-		Project: z.project, Zone: z.name,
-	}).Next)
-}
-
-func (z *zone) instances(ctx context.Context, group string) ([]*computepb.ManagedInstance, error) {
-	return collect(maxInstancesRead, z.ListManagedInstances(ctx, &computepb.ListManagedInstancesInstanceGroupManagersRequest{
-		Project: z.project, Zone: z.name, InstanceGroupManager: group,
-	}).Next)
-}
-
-type region struct {
-	*compute.RegionInstanceGroupManagersClient
-	project, name string
-}
-
-func (r *region) maxSize() int { return maxRegional }
-
-func (r *region) groups(ctx context.Context) ([]*computepb.InstanceGroupManager, error) {
-	return collect(maxGroupsRead, r.List(ctx, &computepb.ListRegionInstanceGroupManagersRequest{
-		Project: r.project, Region: r.name,
-	}).Next)
-}
-
-func (r *region) instances(ctx context.Context, group string) ([]*computepb.ManagedInstance, error) {
-	return collect(maxInstancesRead, r.ListManagedInstances(ctx, &computepb.ListManagedInstancesRegionInstanceGroupManagersRequest{
-		Project: r.project, Region: r.name, InstanceGroupManager: group,
-	}).Next)
-}
-
-// collect reads an iterator to its end: all of it, or an error.
-func collect[T any](limit int, next func() (T, error)) ([]T, error) {
-	var all []T
+// upTo reads at most limit entries of an iterator, and says whether there are more.
+func upTo[T any](c *clients, limit int, next func() (T, error)) (list []T, more bool, err error) {
 	for {
 		item, err := next()
 		switch {
 		case errors.Is(err, iterator.Done):
-			return all, nil
+			return list, false, nil
 		case err != nil:
-			return nil, classify(err)
-		case len(all) == limit:
-			return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "the list has more than %d entries", limit)
+			return nil, false, c.classify(err)
+		case len(list) == limit:
+			return list, true, nil
 		}
-		all = append(all, item)
+		list = append(list, item)
 	}
+}
+
+// one is an answer with its error classified.
+func one[T any](c *clients, answer T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, c.classify(err)
+	}
+	return answer, nil
+}
+
+// started is the operation that a write started.
+func started(c *clients, op interface{ Proto() *computepb.Operation }, err error) (*computepb.Operation, error) {
+	if err != nil {
+		return nil, c.classify(err)
+	}
+	return op.Proto(), nil
 }
