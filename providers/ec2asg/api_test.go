@@ -22,9 +22,19 @@ type api struct {
 	groups   map[string]string // name → its <member>
 	pageSize int
 	endless  bool             // every page has a next one
-	fail     http.HandlerFunc // answers instead, from call failFrom on
-	failFrom int              // 1 = the first
+	fail     http.HandlerFunc // answers instead, from call failFrom to failTo
+	failFrom int              // 1 = the first; 0 = never
+	failTo   int              // 0 = the last
 	calls    atomic.Int64     // so far
+}
+
+// aside are the answers to calls that this stand-in does not count.
+var aside = map[string]string{
+	"DescribeInstances":         `<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><reservationSet/></DescribeInstancesResponse>`,
+	"DescribeScalingActivities": `<DescribeScalingActivitiesResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><DescribeScalingActivitiesResult><Activities/></DescribeScalingActivitiesResult></DescribeScalingActivitiesResponse>`,
+	"DescribePolicies":          `<DescribePoliciesResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><DescribePoliciesResult><ScalingPolicies/></DescribePoliciesResult></DescribePoliciesResponse>`,
+	"DescribeInstanceRefreshes": `<DescribeInstanceRefreshesResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><DescribeInstanceRefreshesResult><InstanceRefreshes/></DescribeInstanceRefreshesResult></DescribeInstanceRefreshesResponse>`,
+	"DescribeLifecycleHooks":    `<DescribeLifecycleHooksResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><DescribeLifecycleHooksResult><LifecycleHooks/></DescribeLifecycleHooksResult></DescribeLifecycleHooksResponse>`,
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -35,8 +45,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	call := int(a.calls.Add(1))
 	w.Header().Set("Content-Type", "text/xml")
-	if a.fail != nil && call >= a.failFrom {
+	if a.fail != nil && call >= a.failFrom && (a.failTo == 0 || call <= a.failTo) {
 		a.fail(w, r)
+		return
+	}
+	if empty, ok := aside[form["Action"]]; ok { // what a look does beside: it finds nothing
+		a.calls.Add(-1)
+		fmt.Fprint(w, empty)
 		return
 	}
 	assert.Equal(a.t, "DescribeAutoScalingGroups", form["Action"])
@@ -91,7 +106,7 @@ func serve(t *testing.T, a *api, names ...string) *ec2asg.Provider {
 	t.Helper()
 	a.t = t
 	if a.pageSize == 0 {
-		a.pageSize = 50
+		a.pageSize = 100
 	}
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
@@ -100,7 +115,7 @@ func serve(t *testing.T, a *api, names ...string) *ec2asg.Provider {
 
 func configured(t *testing.T, endpoint string, names ...string) *ec2asg.Provider {
 	t.Helper()
-	credentials(t)
+	testCredentials(t)
 	config, err := json.Marshal(map[string]any{"region": "us-east-1", "endpoint": endpoint, "groups": names})
 	require.NoError(t, err)
 	p := ec2asg.New()
@@ -108,8 +123,8 @@ func configured(t *testing.T, endpoint string, names ...string) *ec2asg.Provider
 	return p
 }
 
-// credentials keeps whatever the machine has out of the test.
-func credentials(t *testing.T) {
+// testCredentials keeps whatever the machine has out of the test.
+func testCredentials(t *testing.T) {
 	t.Helper()
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")

@@ -2,6 +2,7 @@ package ec2asg
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -9,13 +10,17 @@ import (
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// kinds are the error codes of the Auto Scaling API, and those that all AWS APIs
-// share, that mean something to Spillway.
+// kinds are the error codes that mean something to Spillway: those of the Auto
+// Scaling API, https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
+// and the operations' own; of EC2,
+// https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html; and
+// those that all AWS APIs share.
 var kinds = map[string]pluginsdk.Kind{
 	"Throttling":                  pluginsdk.KindThrottled,
 	"ThrottlingException":         pluginsdk.KindThrottled,
 	"RequestLimitExceeded":        pluginsdk.KindThrottled,
 	"TooManyRequestsException":    pluginsdk.KindThrottled,
+	"RequestThrottled":            pluginsdk.KindThrottled, // SQS
 	"AccessDenied":                pluginsdk.KindAuth,
 	"AccessDeniedException":       pluginsdk.KindAuth,
 	"AuthFailure":                 pluginsdk.KindAuth,
@@ -31,12 +36,21 @@ var kinds = map[string]pluginsdk.Kind{
 	"UnrecognizedClientException": pluginsdk.KindAuth,
 	"InvalidAction":               pluginsdk.KindInvalid,
 	"ValidationError":             pluginsdk.KindInvalid,
+	"LimitExceeded":               pluginsdk.KindQuota,
 	"InvalidNextToken":            pluginsdk.KindTransient, // the pages changed under us
 	"ResourceContention":          pluginsdk.KindTransient,
+	// The group is busy with another change. Waiting for it would hold a pool up
+	// behind one instance that never comes up: ask again at the next tick.
+	"ScalingActivityInProgress": pluginsdk.KindTransient,
+	"RequestExpired":            pluginsdk.KindTransient, // of the clocks
 }
 
 // classify makes an error of the contract. What is not known may work next time.
-func classify(err error) error {
+func classify(err error) *pluginsdk.Error {
+	var own *pluginsdk.Error
+	if errors.As(err, &own) {
+		return own
+	}
 	kind, message := pluginsdk.KindTransient, err.Error()
 	var response *smithyhttp.ResponseError
 	hasResponse := errors.As(err, &response)
@@ -49,6 +63,9 @@ func classify(err error) error {
 		if known, ok := kinds[api.ErrorCode()]; ok {
 			kind = known
 		}
+		if says(err, "AutoScalingGroup name not found") {
+			kind = pluginsdk.KindNotFound
+		}
 	}
 	classified := &pluginsdk.Error{Kind: kind, Message: message, Cause: err}
 	if hasResponse && response.Response != nil {
@@ -56,3 +73,19 @@ func classify(err error) error {
 	}
 	return classified
 }
+
+// says reports whether err is a ValidationError with such a text. The Auto Scaling
+// API has that one code for most of what can be wrong; only the text tells them
+// apart.
+func says(err error, text string) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), text)
+}
+
+// Texts of ValidationErrors that are told apart, as people quote them in public
+// issues; the API reference has none of them. If one is changed, the error is an
+// ErrInvalid, which is safe and loud.
+const (
+	textNoInstance = "No managed instance found for instance ID"
+	textNoWait     = "No active Lifecycle Action found"
+)

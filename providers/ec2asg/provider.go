@@ -2,39 +2,66 @@ package ec2asg
 
 import (
 	"context"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	"net/http"
+	"time"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 // Version of this plugin, semver.
-const Version = "0.1.0"
+const Version = "1.0.0"
 
-// Provider reads Auto Scaling groups.
+// Provider drives Auto Scaling groups.
 type Provider struct {
-	pluginsdk.ReadOnly
+	pluginsdk.Unsupported
+	options    Options
 	configured pluginsdk.Configured[session]
-}
-
-// session is what Configure makes; it never changes.
-type session struct {
-	groups      map[string]bool
-	credentials aws.CredentialsProvider
-	client      autoscaling.DescribeAutoScalingGroupsAPIClient
 }
 
 var _ pluginsdk.Provider = (*Provider)(nil)
 
-// New returns a provider that waits for Configure.
-func New() *Provider { return &Provider{} }
+// Options is for tests and simulations: the zero value is the real thing.
+type Options struct {
+	// Now is the clock; nil = the wall clock. What is measured with it: how old a
+	// read is, when a heartbeat of a hook is due, how long a failure is shown. It does
+	// not drive api_rate and deadlines, which wait on the wall clock.
+	Now func() time.Time
+	// HTTP carries the requests; nil = a client with timeouts.
+	HTTP interface {
+		Do(*http.Request) (*http.Response, error)
+	}
+	// AccessKeyID and SecretAccessKey are for a stand-in; empty = credentials from
+	// where every AWS program takes them.
+	AccessKeyID, SecretAccessKey string
+}
 
-// Describe implements pluginsdk.Provider. It has no capability: they are all about
-// writes and notices.
+// New returns a provider that waits for Configure.
+func New() *Provider { return NewWith(Options{}) }
+
+// NewAt returns a provider on a clock of the caller's.
+func NewAt(now func() time.Time) *Provider { return NewWith(Options{Now: now}) }
+
+// NewWith returns a provider with options.
+func NewWith(o Options) *Provider {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Provider{options: o}
+}
+
+// Describe implements pluginsdk.Provider. What needs a setting is declared all the
+// same, and answers ErrUnsupported without it: Describe comes before Configure.
+//
+// CanCompareAndSet is not there: SetDesiredCapacity has no expected value, so that
+// between our look and our write there is a race of one round trip.
 func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
-	return pluginsdk.Description{Name: "ec2asg", Version: Version, ConfigSchema: ConfigSchema}, nil
+	d := pluginsdk.Description{Name: "ec2asg", Version: Version, ConfigSchema: ConfigSchema, Capabilities: []pluginsdk.Capability{
+		pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanCompleteHook, pluginsdk.CanReportHealth, pluginsdk.CanFind, pluginsdk.CanCount,
+	}}
+	if s, err := p.configured.Get(); err != nil || s.config.NoticesQueue != "" {
+		d.Capabilities = append(d.Capabilities, pluginsdk.CanWatch)
+	}
+	return d, nil
 }
 
 // Configure implements pluginsdk.Provider. It makes no call: credentials that are
@@ -44,55 +71,28 @@ func (p *Provider) Configure(ctx context.Context, raw []byte) error {
 	if err := pluginsdk.DecodeConfig(raw, &c); err != nil {
 		return err
 	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(c.Region))
+	s, err := newSession(ctx, &c, p.options)
 	if err != nil {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "load the AWS configuration: %w", err)
+		return err
 	}
-	client := autoscaling.NewFromConfig(cfg, func(o *autoscaling.Options) {
-		o.Retryer = aws.NopRetryer{} // the control plane decides when to ask again
-		if c.Endpoint != "" {
-			o.BaseEndpoint = aws.String(c.Endpoint)
-		}
-	})
-	return p.configured.Set(&session{groups: c.Groups.Set(), credentials: cfg.Credentials, client: client})
-}
-
-// Status implements pluginsdk.Provider.
-func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.GroupStatus, error) {
-	if err := pluginsdk.CheckGroups(names); err != nil {
-		return nil, err
-	}
-	s, err := p.configured.Get()
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.describe(ctx, s.known(names))
-	if err != nil {
-		return nil, err
-	}
-	statuses := make([]pluginsdk.GroupStatus, len(names))
-	for i, name := range names {
-		statuses[i] = status(name, found[name])
-	}
-	return statuses, nil
-}
-
-// ListInstances implements pluginsdk.Provider.
-func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.Instance, error) {
-	s, err := p.configured.Get()
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.describe(ctx, s.known([]string{name}))
-	if err != nil {
-		return nil, err
-	}
-	group, ok := found[name]
-	if !ok {
-		return nil, notFound(name)
-	}
-	return instances(group), nil
+	return p.configured.Set(s)
 }
 
 // Close implements pluginsdk.Provider. There is nothing to release.
 func (p *Provider) Close(context.Context) error { return nil }
+
+// of returns the session, for a call about one group.
+func (p *Provider) of(group string) (*session, error) {
+	s, err := p.configured.Get()
+	if err != nil {
+		return nil, err
+	}
+	if !s.groups[group] {
+		return nil, notFound(group)
+	}
+	return s, nil
+}
+
+func notFound(name string) error {
+	return pluginsdk.Errorf(pluginsdk.KindNotFound, "there is no Auto Scaling group %q, or it is not configured", name)
+}

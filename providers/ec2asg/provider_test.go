@@ -1,6 +1,7 @@
 package ec2asg_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -43,10 +44,15 @@ func TestListInstances(t *testing.T) {
 		"Pending": pluginsdk.StateCreating, "Pending:Wait": pluginsdk.StateCreating, "Pending:Proceed": pluginsdk.StateCreating,
 		"InService":   pluginsdk.StateRunning,
 		"Terminating": pluginsdk.StateDeleting, "Terminating:Wait": pluginsdk.StateDeleting, "Terminating:Proceed": pluginsdk.StateDeleting,
-		"Standby": pluginsdk.StateUnknown, "EnteringStandby": pluginsdk.StateUnknown, "Detaching": pluginsdk.StateUnknown,
-		"Warmed:Running": pluginsdk.StateUnknown, "SomethingNew": pluginsdk.StateUnknown,
+		"Terminating:Retained": pluginsdk.StateDeleting,
+		"Standby":              pluginsdk.StateUnknown, "EnteringStandby": pluginsdk.StateUnknown, "Detaching": pluginsdk.StateUnknown,
+		"Quarantined": pluginsdk.StateUnknown, "ReplacingRootVolume": pluginsdk.StateUnknown, "SomethingNew": pluginsdk.StateUnknown,
 	}
-	members := []string{vm("gone-1", "Terminated", "Healthy", "false"), vm("gone-2", "Detached", "Healthy", "false")}
+	hooks := map[string]pluginsdk.Hook{"Pending:Wait": pluginsdk.LaunchHook, "Terminating:Wait": pluginsdk.TerminationHook}
+	var members []string
+	for _, state := range []string{"Terminated", "Detached", "Warmed:Running", "Warmed:Stopped", "Warmed:Pending:Wait"} { // none is listed
+		members = append(members, vm("gone-"+state, state, "Healthy", "false"))
+	}
 	for state := range states {
 		members = append(members, vm("i-"+state, state, "Healthy", "false"))
 	}
@@ -58,6 +64,7 @@ func TestListInstances(t *testing.T) {
 	require.Len(t, list, len(states)+1)
 	for _, in := range list[:len(list)-1] {
 		require.Equal(t, states[in.ID[len("i-"):]], in.State, in.ID)
+		require.Equal(t, hooks[in.ID[len("i-"):]], in.Hook, in.ID)
 		require.False(t, in.Protected || in.Unhealthy)
 	}
 	require.Equal(t, pluginsdk.Instance{ID: "sick", State: pluginsdk.StateRunning, Zone: "us-east-1a", Protected: true, Unhealthy: true}, list[len(list)-1])
@@ -73,9 +80,9 @@ func TestListInstances(t *testing.T) {
 
 // manyGroups needs more than one call, and more than one page for each.
 func manyGroups() (a *api, names []string) {
-	a = &api{groups: map[string]string{}, pageSize: 20}
+	a = &api{groups: map[string]string{}, pageSize: 50}
 	for i := range 120 {
-		name := fmt.Sprintf("group-%d", i)
+		name := fmt.Sprintf("group-%03d", i)
 		names = append(names, name)
 		a.groups[name] = group(name, i, 0, 200, "")
 	}
@@ -90,27 +97,42 @@ func TestAllPages(t *testing.T) {
 		require.NoError(t, got[i].Err)
 		require.Equal(t, i, got[i].Desired)
 	}
-	require.EqualValues(t, 3+3+1, a.calls.Load(), "calls of 50, 50 and 20 names in pages of 20")
+	require.EqualValues(t, 2+1, a.calls.Load(), "calls of 100 and 20 names in pages of 50")
 }
 
-// A failure on any page is a failure of the whole: a part would look like groups
-// that are gone.
+// A failure on any page is a failure of the whole call: a part would look like
+// groups that are gone. It is not one of the groups that another call asks for.
 func TestAFailureOnALaterPageIsNoPart(t *testing.T) {
-	for failFrom := 1; failFrom <= 7; failFrom++ {
+	for failing, fails := range map[int]func(i int) bool{
+		1: func(i int) bool { return i < 100 },
+		2: func(i int) bool { return i < 100 },
+		3: func(i int) bool { return i >= 100 },
+	} {
 		a, names := manyGroups()
-		a.fail, a.failFrom = failure(http.StatusServiceUnavailable, "ServiceUnavailable"), failFrom
+		a.fail, a.failFrom, a.failTo = failure(http.StatusServiceUnavailable, "ServiceUnavailable"), failing, failing
 		got, err := serve(t, a, names...).Status(t.Context(), names)
-		require.ErrorIs(t, err, pluginsdk.ErrTransient)
-		require.Nil(t, got)
-		require.EqualValues(t, failFrom, a.calls.Load(), "it was asked again")
+		require.NoError(t, err)
+		for i := range names {
+			if fails(i) {
+				require.ErrorIs(t, got[i].Err, pluginsdk.ErrTransient, "call %d failed", failing)
+			} else {
+				require.NoError(t, got[i].Err, "call %d failed", failing)
+			}
+		}
+		require.LessOrEqual(t, a.calls.Load(), int64(3), "it was asked again")
 	}
+	a, names := manyGroups()
+	a.fail, a.failFrom = failure(http.StatusServiceUnavailable, "ServiceUnavailable"), 1
+	got, err := serve(t, a, names...).Status(t.Context(), names)
+	require.ErrorIs(t, err, pluginsdk.ErrTransient, "nothing at all was told")
+	require.Nil(t, got)
 }
 
 func TestPagesWithoutEnd(t *testing.T) {
 	a := &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, "")}, endless: true}
 	_, err := serve(t, a, "linux").ListInstances(t.Context(), "linux")
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
-	require.Less(t, a.calls.Load(), int64(100))
+	require.Less(t, a.calls.Load(), int64(200))
 }
 
 func TestErrorsAreClassified(t *testing.T) {
@@ -119,9 +141,9 @@ func TestErrorsAreClassified(t *testing.T) {
 		want   error
 		after  time.Duration
 	}{
-		"throttled":           {failure(400, "Throttling"), pluginsdk.ErrThrottled, 0},
+		"throttled":           {failure(400, "Throttling"), pluginsdk.ErrThrottled, time.Second},
 		"throttled, with ask": {failure(400, "RequestLimitExceeded", "Retry-After", "7"), pluginsdk.ErrThrottled, 7 * time.Second},
-		"throttled, by HTTP":  {failure(429, ""), pluginsdk.ErrThrottled, 0},
+		"throttled, by HTTP":  {failure(429, ""), pluginsdk.ErrThrottled, time.Second},
 		"denied":              {failure(403, "AccessDenied"), pluginsdk.ErrAuth, 0},
 		"expired":             {failure(403, "ExpiredToken"), pluginsdk.ErrAuth, 0},
 		"unknown key":         {failure(403, "InvalidClientTokenId"), pluginsdk.ErrAuth, 0},
@@ -155,26 +177,6 @@ func TestNoCredentials(t *testing.T) {
 	require.ErrorIs(t, err, pluginsdk.ErrAuth)
 }
 
-// What can't be done is said so by the capabilities and by each call, and costs
-// no call of the cloud.
-func TestWritesAreUnsupported(t *testing.T) {
-	a := &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, "")}}
-	p := serve(t, a, "linux")
-	d, err := p.Describe(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, d.Capabilities)
-	_, setErr := p.SetDesired(t.Context(), pluginsdk.SetDesired{Group: "linux", Target: 2, Expected: 1})
-	_, removeErr := p.Remove(t.Context(), "linux", []string{"i-1"}, "t")
-	_, withdrawErr := p.Withdraw(t.Context(), "linux", 1, "t")
-	for _, err := range []error{setErr, removeErr, withdrawErr, p.Protect(t.Context(), "linux", nil, true)} {
-		require.ErrorIs(t, err, pluginsdk.ErrUnsupported)
-		require.ErrorContains(t, err, "only reads")
-	}
-	require.ErrorIs(t, p.Watch(t.Context(), []string{"linux"}, nil), pluginsdk.ErrUnsupported)
-	require.NoError(t, p.Close(t.Context()))
-	require.Zero(t, a.calls.Load())
-}
-
 func TestOrderOfCalls(t *testing.T) {
 	p := ec2asg.New()
 	_, err := p.Status(t.Context(), []string{"linux"})
@@ -189,7 +191,7 @@ func TestOrderOfCalls(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	credentials(t)
+	testCredentials(t)
 	refused := func(config string, mistakes ...string) providertest.ConfigCase {
 		return providertest.ConfigCase{Config: config, Mistakes: mistakes}
 	}
@@ -204,6 +206,32 @@ func TestConfigs(t *testing.T) {
 		refused(`{"region": 1, "groups": ["a"]}`, "region"),
 		refused(`{"region": "r", "groups": ["a"], "x":1}`, "x: "),
 		refused(`{"region": "r", "groups": ["a"], "endpoint": "ftp://x"}`, "endpoint"),
+		refused(`{"region": "r", "groups": ["a"], "endpoints": {"sqs": "x"}}`, "endpoints.sqs"),
+		refused(`{"region": "r", "groups": ["a"], "hooks": {"names": ["a", "a"]}}`, "hooks.names[1]: the name is there twice"),
+		refused(`{"region": "r", "groups": ["a"], "metrics": {"m": {"metric": "x"}}}`, "metrics.m.namespace: missing"),
+		refused(`{"region": "r", "groups": ["a"], "metrics": {"m": {"namespace": "n", "metric": "x", "statistic": "p99"}}}`, "metrics.m.statistic"),
+		refused(`{"region": "r", "groups": ["a"], "metrics": {"m": {"namespace": "n", "metric": "x", "dimensions": {"d": ""}}}}`, "metrics.m.dimensions"),
+		refused(`{"region": "r", "groups": ["a"], "api_rate": {"per_second": 0}}`, "api_rate.per_second"),
+		refused(`{"region": "r", "groups": ["a"], "api_rate": {"per_second": 1001, "burst": 10001}}`, "api_rate.per_second", "api_rate.burst"),
+		refused(`{"region": "r", "groups": ["a"], "api_rate": {}}`, "api_rate.per_second: missing"),
+		providertest.ConfigCase{
+			Config:   `{"region": "r", "groups": ["a"], "metrics": {"m": {"namespace": "n", "metric": "x", "period": "90s"}}}`,
+			Mistakes: []string{"metrics.m.period"}, BeyondSchema: true,
+		},
+		providertest.ConfigCase{
+			Config:   `{"region": "r", "groups": ["a"], "hooks": {"heartbeat_timeout": "10s"}}`,
+			Mistakes: []string{"hooks.heartbeat_timeout"}, BeyondSchema: true,
+		},
+		providertest.ConfigCase{Config: exampleConfig(t)},
 		refused(`{"regoin": "r", "groups": [""], "endpoint": "x"}`, "regoin", "region: missing", "groups[0]", "endpoint"),
 	)
+}
+
+// exampleConfig is the example of the schema.
+func exampleConfig(t *testing.T) string {
+	t.Helper()
+	var schema struct{ Examples []json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(ec2asg.ConfigSchema), &schema))
+	require.Len(t, schema.Examples, 1)
+	return string(schema.Examples[0])
 }

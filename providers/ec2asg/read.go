@@ -3,147 +3,121 @@ package ec2asg
 import (
 	"context"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-const (
-	// namesPerCall is how many groups one call asks for: what AWS answers in one
-	// page by default, so that a call has one page normally.
-	namesPerCall = 50
-	// maxPages bounds the pages of one call: a page has a group at least, so more
-	// means an endpoint that hands out tokens without end.
-	maxPages = namesPerCall + 1
-)
+// sideTimeout bounds what a look does beside reading the groups: asking EC2, asking
+// for failed activities, heartbeats. When that hangs, the groups' numbers do not.
+const sideTimeout = 5 * time.Second
 
-// known keeps the names that were configured.
+// Status implements pluginsdk.Provider. It always asks: one call for a hundred
+// groups. A call that fails is the failure of its groups.
+func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.GroupStatus, error) {
+	if err := pluginsdk.CheckGroups(names); err != nil {
+		return nil, err
+	}
+	s, err := p.configured.Get()
+	if err != nil {
+		return nil, err
+	}
+	answers := s.reader.read(ctx, s.known(names))
+	if err := nothingTold(answers); err != nil {
+		return nil, err
+	}
+	found := make([]*types.AutoScalingGroup, 0, len(answers))
+	for _, name := range names {
+		if g := answers[name].group; g != nil {
+			found = append(found, g)
+		}
+	}
+	s.attend(ctx, found)
+	statuses := make([]pluginsdk.GroupStatus, len(names))
+	for i, name := range names {
+		if a := answers[name]; a.err != nil {
+			statuses[i] = pluginsdk.GroupStatus{Group: name, Err: a.err}
+		} else {
+			statuses[i] = s.status(name, a.group)
+		}
+	}
+	return statuses, nil
+}
+
+// known keeps the names that were configured, each once.
 func (s *session) known(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.groups[name] })
+	known := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.groups[name] })
+	slices.Sort(known)
+	return slices.Compact(known)
 }
 
-// describe reads all of the named groups that exist, or returns an error.
-func (s *session) describe(ctx context.Context, names []string) (map[string]*types.AutoScalingGroup, error) {
-	found := make(map[string]*types.AutoScalingGroup, len(names))
-	if len(names) == 0 {
-		return found, nil // no names would mean all groups of the account to AWS
+// nothingTold is an error if no group at all could be read.
+func nothingTold(answers map[string]answer) (err error) {
+	for _, a := range answers {
+		if a.err == nil {
+			return nil
+		}
+		err = a.err
 	}
-	if _, err := s.credentials.Retrieve(ctx); err != nil { // kept until it expires
-		return nil, pluginsdk.Errorf(pluginsdk.KindAuth, "no AWS credentials: %w", err)
+	return err
+}
+
+// ListInstances implements pluginsdk.Provider. After a Status, which is when the
+// control plane asks, it costs no call.
+func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.Instance, error) {
+	s, err := p.of(name)
+	if err != nil {
+		return nil, err
 	}
-	for some := range slices.Chunk(names, namesPerCall) {
-		if err := s.describeSome(ctx, some, found); err != nil {
-			return nil, err
+	g, err := s.group(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	side, cancel := context.WithTimeout(ctx, sideTimeout)
+	defer cancel()
+	s.machines.learn(side, idsOf(g))
+	s.homes.saw([]*types.AutoScalingGroup{g})
+	s.hooks.keepAlive(side, []*types.AutoScalingGroup{g})
+	return s.instances(g), nil
+}
+
+// group returns a group that exists, no older than a second.
+func (s *session) group(ctx context.Context, name string) (*types.AutoScalingGroup, error) {
+	g, err := s.reader.get(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case g == nil:
+		return nil, notFound(name)
+	}
+	return g, nil
+}
+
+// attend does what is to be done at every look at the groups. Nothing of it fails
+// the look.
+func (s *session) attend(ctx context.Context, groups []*types.AutoScalingGroup) {
+	side, cancel := context.WithTimeout(ctx, sideTimeout)
+	defer cancel()
+	s.hooks.keepAlive(side, groups) // first: it is what can't wait
+	s.homes.saw(groups)
+	s.activities.look(side, groups)
+	var ids []string
+	for _, g := range groups {
+		ids = append(ids, idsOf(g)...)
+	}
+	s.machines.learn(side, ids)
+}
+
+// idsOf are the instances that are listed for a group.
+func idsOf(g *types.AutoScalingGroup) []string {
+	ids := make([]string, 0, len(g.Instances))
+	for i := range g.Instances {
+		if lifecycleOf(&g.Instances[i]).part != gone {
+			ids = append(ids, aws.ToString(g.Instances[i].InstanceId))
 		}
 	}
-	return found, nil
-}
-
-func (s *session) describeSome(ctx context.Context, names []string, found map[string]*types.AutoScalingGroup) error {
-	pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(s.client, &autoscaling.DescribeAutoScalingGroupsInput{
-		AutoScalingGroupNames: names,
-	})
-	for page := 0; pages.HasMorePages(); page++ {
-		if page == maxPages {
-			return pluginsdk.Errorf(pluginsdk.KindTransient, "more than %d pages for %d groups", maxPages, len(names))
-		}
-		answer, err := pages.NextPage(ctx)
-		if err != nil {
-			return classify(err)
-		}
-		for _, group := range answer.AutoScalingGroups {
-			found[aws.ToString(group.AutoScalingGroupName)] = &group
-		}
-	}
-	return nil
-}
-
-func notFound(name string) error {
-	return pluginsdk.Errorf(pluginsdk.KindNotFound, "there is no Auto Scaling group %q, or it is not configured", name)
-}
-
-// status is the group in Spillway's words; group is nil if there is none.
-func status(name string, group *types.AutoScalingGroup) pluginsdk.GroupStatus {
-	if group == nil {
-		return pluginsdk.GroupStatus{Group: name, Err: notFound(name)}
-	}
-	if err := checkUnit(group); err != nil {
-		return pluginsdk.GroupStatus{Group: name, Err: err}
-	}
-	desired := int(aws.ToInt32(group.DesiredCapacity))
-	return pluginsdk.GroupStatus{
-		Group:        name,
-		Desired:      desired,
-		Min:          int(aws.ToInt32(group.MinSize)),
-		Max:          int(aws.ToInt32(group.MaxSize)),
-		InTransition: inTransition(group, desired),
-	}
-}
-
-// checkUnit refuses groups whose numbers do not count instances.
-func checkUnit(group *types.AutoScalingGroup) error {
-	if unit := aws.ToString(group.DesiredCapacityType); unit != "" && unit != "units" {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "the group's capacity is counted in %s, Spillway counts instances: set its desired capacity type to units", unit)
-	}
-	for _, instance := range group.Instances {
-		if weight := aws.ToString(instance.WeightedCapacity); weight != "" && weight != "1" {
-			return pluginsdk.Errorf(pluginsdk.KindInvalid, "the group weights its instances, Spillway counts them: remove the weights from its mixed instances policy")
-		}
-	}
-	return nil
-}
-
-func inTransition(group *types.AutoScalingGroup, desired int) bool {
-	running := 0
-	for _, instance := range group.Instances {
-		switch state(instance.LifecycleState) {
-		case pluginsdk.StateRunning:
-			running++
-		case pluginsdk.StateCreating, pluginsdk.StateDeleting:
-			return true
-		case pluginsdk.StateUnknown: // it may stay like that for ever
-		}
-	}
-	return running != desired
-}
-
-// instances are those that the group still pays for.
-func instances(group *types.AutoScalingGroup) []pluginsdk.Instance {
-	list := make([]pluginsdk.Instance, 0, len(group.Instances))
-	for _, instance := range group.Instances {
-		if gone(instance.LifecycleState) {
-			continue
-		}
-		list = append(list, pluginsdk.Instance{
-			ID:        aws.ToString(instance.InstanceId),
-			State:     state(instance.LifecycleState),
-			Zone:      aws.ToString(instance.AvailabilityZone),
-			Protected: aws.ToBool(instance.ProtectedFromScaleIn),
-			Unhealthy: strings.EqualFold(aws.ToString(instance.HealthStatus), "Unhealthy"),
-		})
-	}
-	return list
-}
-
-func gone(s types.LifecycleState) bool {
-	return s == types.LifecycleStateTerminated || s == types.LifecycleStateDetached
-}
-
-// state maps a lifecycle state. Standby, detaching and warm instances are none
-// that a decision could use: unknown counts as running and busy.
-func state(s types.LifecycleState) pluginsdk.InstanceState {
-	switch s {
-	case types.LifecycleStatePending, types.LifecycleStatePendingWait, types.LifecycleStatePendingProceed:
-		return pluginsdk.StateCreating
-	case types.LifecycleStateInService:
-		return pluginsdk.StateRunning
-	case types.LifecycleStateTerminating, types.LifecycleStateTerminatingWait, types.LifecycleStateTerminatingProceed:
-		return pluginsdk.StateDeleting
-	default:
-		return pluginsdk.StateUnknown
-	}
+	return ids
 }
