@@ -19,6 +19,8 @@ import (
 type plan struct {
 	orders   []roster.Order
 	removals []roster.Removal
+	reports  []roster.Removal // broken ones that the group replaces in their place
+	releases []roster.Release
 	withdraw bool
 	target   int // SetDesired; −1 = no call
 	launched int
@@ -27,7 +29,8 @@ type plan struct {
 }
 
 func (pl *plan) empty() bool {
-	return len(pl.orders) == 0 && len(pl.removals) == 0 && !pl.withdraw && pl.target < 0
+	return len(pl.orders) == 0 && len(pl.removals) == 0 && len(pl.reports) == 0 && len(pl.releases) == 0 &&
+		!pl.withdraw && pl.target < 0
 }
 
 // plan turns the decision into orders and calls, and marks the book accordingly.
@@ -40,17 +43,19 @@ func (p *Pool) plan(now time.Time, d policy.Decision, o policy.Observation) plan
 	pl.orders = append(pl.orders, p.book.SecondLook(now)...)
 	pl.orders = append(pl.orders, p.book.Leaving(now)...)
 	pl.orders = append(pl.orders, p.book.Drain(now, d.Remove)...)
-	if o.GroupAge != policy.Whole || p.seen.err != nil || p.until.Sub(now) <= WriteDeadline {
+	if o.GroupAge != policy.Whole || p.seen.err != nil || p.throttled(now) || p.until.Sub(now) <= WriteDeadline {
 		return pl // nothing is written to a group that isn't known, or in the last seconds of a tenure
 	}
 	pl.withdraw = d.Withdraw > 0 || (p.givenUp(now) && !p.seen.noWithdraw && p.unfilled(p.book.Census(now)) > 0)
-	if p.withdrewLately(now) {
+	if p.withdrewLately(now) || p.seen.status.RemovalHalt != "" {
 		pl.withdraw = false
 	}
 	pl.removals = p.removals(now, o) // last: what goes is no longer counted from here on
 	if d.GroupTarget > p.seen.status.Desired {
 		pl.target, pl.launched = d.GroupTarget, d.Launch
 	}
+	p.replaceInPlace(&pl)
+	pl.releases = p.releases(now)
 	if pl.target >= 0 {
 		pl.asked, p.state.AskedAt = p.state.AskedAt, now
 	}
@@ -67,15 +72,20 @@ func (p *Pool) withdrewLately(now time.Time) bool {
 // removals bounds who may be removed by what the group's own minimum allows and
 // by the limit of one tick.
 func (p *Pool) removals(now time.Time, o policy.Observation) []roster.Removal {
-	scaleIn := o.NoScaleIn == "" && o.DemandAge == policy.Whole
-	all := p.book.Removals(now, scaleIn)
+	if p.seen.status.RemovalHalt != "" {
+		return nil
+	}
+	whole := o.DemandAge == policy.Whole
+	all := p.book.Removals(now, whole && o.NoScaleIn == "")
+	if whole && (o.NoScaleIn == "" || o.NoScaleIn == policy.ReasonHoldUnready) { // Lost itself is careful when many are
+		all = append(all, p.book.Lost(now)...)
+	}
 	room := max(0, o.GroupDesired-o.GroupMin)
 	limit := p.policy.MaxRemovalsPerTick
 	if limit == 0 {
 		limit = maxRemovalsPerTick
 	}
 	var out []roster.Removal
-	var ids []string
 	for _, r := range all {
 		if len(out) >= room {
 			break
@@ -86,9 +96,9 @@ func (p *Pool) removals(now time.Time, o policy.Observation) []roster.Removal {
 			}
 			limit--
 		}
-		out, ids = append(out, r), append(ids, r.Instance)
+		out = append(out, r)
 	}
-	p.book.RemoveAsked(now, ids)
+	p.book.RemoveAsked(now, out)
 	return out
 }
 
@@ -120,13 +130,16 @@ func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, p
 		do(p.order(ctx, now, pl.orders))
 	}
 	before := p.seen.status.Desired
+	if len(pl.reports) > 0 {
+		do(p.reportUnhealthy(ctx, now, pl.reports))
+	}
 	if len(pl.removals) > 0 {
 		do(p.remove(ctx, now, pl.removals))
 		if entry.Direction == policy.None { // the end of a scale-in that was decided earlier
 			entry.Direction, entry.Reason = policy.In, policy.ReasonIdle
 		}
 	}
-	if pl.withdraw {
+	if pl.withdraw && !p.throttled(now) {
 		do(p.takeBackUnfilled(ctx, now))
 	}
 	// The target counts what has just been removed and taken back as still in the
@@ -138,6 +151,9 @@ func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, p
 		do(p.setDesired(ctx, now, pl))
 	case wanted:
 		p.state.AskedAt = pl.asked // not asked after all
+	}
+	if len(pl.releases) > 0 && !p.throttled(now) {
+		do(p.release(ctx, now, pl.releases))
 	}
 	res.Acted = true
 	entry.Action, entry.Result = strings.Join(did, "; "), "ok"
@@ -159,11 +175,13 @@ func (p *Pool) judge(now time.Time, err error, res *Result) {
 		return // the store's trouble, not the provider's: the book is taken over afresh
 	}
 	e := providerError(err)
-	switch e.Kind {
-	case pluginsdk.KindConflict:
+	switch {
+	case p.throttle(now, e), e.Kind == pluginsdk.KindUnsupported:
+	case errors.Is(err, errInstance):
+		p.seen.mustLook = true
+	case e.Kind == pluginsdk.KindConflict:
 		p.seen.status.Desired, p.seen.mustLook = e.Observed, true
 		res.Again = true
-	case pluginsdk.KindUnsupported:
 	default:
 		p.seen.mustLook = true
 		p.state.CoolOff.Failed(now, e)
@@ -171,8 +189,13 @@ func (p *Pool) judge(now time.Time, err error, res *Result) {
 	}
 }
 
-// errOrder marks a drain that could not be put on record.
-var errOrder = errors.New("drain not recorded")
+var (
+	// errOrder marks a drain that could not be put on record.
+	errOrder = errors.New("drain not recorded")
+	// errInstance marks a refusal that concerns single instances, and says nothing of
+	// whether the group would launch.
+	errInstance = errors.New("not for these instances")
+)
 
 func (p *Pool) order(ctx context.Context, now time.Time, orders []roster.Order) (string, error) {
 	out := make([]router.DrainOrder, 0, len(orders))
@@ -223,35 +246,6 @@ func (p *Pool) setDesired(ctx context.Context, now time.Time, pl plan) (string, 
 		p.reacted = now
 	}
 	return "set_desired(" + args + ")", err
-}
-
-func (p *Pool) remove(ctx context.Context, now time.Time, removals []roster.Removal) (string, error) {
-	ids := make([]string, len(removals))
-	names := make([]string, len(removals))
-	for i, r := range removals {
-		ids[i], names[i] = r.Instance, r.Instance+": "+string(r.Evidence)
-	}
-	sent := time.Now()
-	results, err := p.group.Remove(ctx, ids)
-	info := CallInfo{Pool: p.Name(), Op: "remove", Args: listNames(names), At: now, Sent: sent}
-	var errs []error
-	for _, id := range ids[min(len(results), len(ids)):] {
-		p.book.RemoveFailed(id) // no answer: it may be there still, and is looked at anew
-	}
-	for _, r := range results {
-		switch r.Outcome {
-		case pluginsdk.Removed:
-			p.seen.status.Desired--
-			info.Removed = append(info.Removed, r.ID)
-		case pluginsdk.AlreadyGone:
-		case pluginsdk.NotRemoved:
-			p.book.RemoveFailed(r.ID)
-			errs = append(errs, fmt.Errorf("%s: %w", r.ID, r.Err))
-		}
-	}
-	info.Took, info.Err = time.Since(sent), errors.Join(append(errs, err)...)
-	p.events.called(info)
-	return "remove(" + info.Args + ")", info.Err
 }
 
 func (p *Pool) takeBackUnfilled(ctx context.Context, now time.Time) (string, error) {

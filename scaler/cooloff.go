@@ -11,10 +11,37 @@ const (
 	coolOffFirst  = 30 * time.Second
 	coolOffMax    = 30 * time.Minute
 	maxRetryAfter = 5 * time.Minute // a provider's Retry-After is believed up to this
+	// maxShortWait is the longest Retry-After that is simply waited for. It is no
+	// longer than the shortest cool-off, which is for providers that don't say.
+	maxShortWait = 30 * time.Second
 	// lateFailure is how long a cloud may take to tell that what it accepted has
 	// failed. A failure within this after a cool-off is one in a row with it.
 	lateFailure = 5 * time.Minute
 )
+
+// shortWait is how long a throttled provider wants to be left alone, if it says so
+// and it is soon; else 0.
+func shortWait(e *pluginsdk.Error) time.Duration {
+	if e.Kind != pluginsdk.KindThrottled || e.RetryAfter > maxShortWait {
+		return 0
+	}
+	return max(0, e.RetryAfter)
+}
+
+// throttle waits for as long as a throttled provider said, and reports whether that
+// is all that there is to do. Nothing was carried out, so that there is nothing to
+// look up; and it is over so soon that no job is better off elsewhere.
+func (p *Pool) throttle(now time.Time, e *pluginsdk.Error) bool {
+	wait := shortWait(e)
+	if wait == 0 {
+		return false
+	}
+	p.state.WaitTill = now.Add(wait)
+	return true
+}
+
+// throttled reports whether nothing may be asked of the provider yet.
+func (p *Pool) throttled(now time.Time) bool { return now.Before(p.state.WaitTill) }
 
 // CoolOff keeps a pool from being asked again right after its provider refused. It
 // is a value: persisted, and decided on with time as an argument.

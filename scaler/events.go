@@ -39,7 +39,7 @@ type LedgerEntry struct {
 // CallInfo is one write to a provider.
 type CallInfo struct {
 	Pool      string
-	Op        string // set_desired | remove | withdraw
+	Op        string // set_desired | remove | withdraw | complete_hook | report_unhealthy
 	Args      string
 	At        time.Time // of the tick
 	Sent      time.Time // by the wall clock

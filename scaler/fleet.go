@@ -18,6 +18,7 @@ type Fleet struct {
 	machines    Machines
 	staleAfter  time.Duration
 	silentAfter time.Duration
+	counts      Counts // nil: none
 	events      *Events
 }
 
@@ -45,6 +46,7 @@ type Picture struct {
 	Machines      map[string][]router.Machine // by pool
 
 	offers map[string]offer // what attribution counted on, by pool
+	counts map[string]count // of the jobs, by pool; only for pools that have a source of counts
 }
 
 // Concerns reports whether the picture gives the pool something new to decide on,
@@ -57,8 +59,10 @@ func (p *Picture) Concerns(before *Picture, pool string) bool {
 
 // mark is what of a machine can change a decision.
 type mark struct {
-	inUse           int
-	draining, acked bool
+	inUse               int
+	draining, acked     bool
+	notice              string
+	stopping, unhealthy bool
 }
 
 func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
@@ -66,7 +70,10 @@ func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
 	out := make(map[spillway.MachineID]mark, len(machines))
 	for i := range machines {
 		m := &machines[i]
-		out[m.ID] = mark{inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero()}
+		out[m.ID] = mark{
+			inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero(), notice: m.InterruptionKind,
+			stopping: !m.StoppingSince.IsZero(), unhealthy: m.Unhealthy != "",
+		}
 	}
 	return out
 }
@@ -76,6 +83,7 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 	pic := &Picture{At: now, offers: make(map[string]offer, len(pools))}
 	f.readDemand(ctx, pic)
 	f.readMachines(ctx, pic)
+	f.readCounts(pic, pools)
 	supplies := make([]demand.Supply, 0, len(pools))
 	runners := make([]demand.Runners, 0, len(pools))
 	for _, p := range pools {
@@ -128,12 +136,18 @@ func liveMachines(now time.Time, machines []router.Machine, silentAfter time.Dur
 	return n
 }
 
+// serves reports whether a machine would take jobs if no order kept it from that.
+func serves(now time.Time, m *router.Machine, silentAfter time.Duration) bool {
+	leaves := m.InterruptionKind != "" && m.InterruptionKind != router.InterruptionRebalance
+	return m.Connected && m.StoppingSince.IsZero() && m.Unhealthy == "" && !leaves && now.Sub(m.HeardAt) < silentAfter
+}
+
 // freePlaces counts the places that machines give away now [jobs].
 func freePlaces(now time.Time, machines []router.Machine, maxUses int, silentAfter time.Duration) int {
 	n := 0
 	for i := range machines {
 		m := &machines[i]
-		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && now.Sub(m.HeardAt) < silentAfter {
+		if serves(now, m, silentAfter) && !m.Draining {
 			free := m.Capacity - m.InUse()
 			if maxUses > 0 {
 				free = min(free, maxUses-m.Uses)
@@ -150,7 +164,7 @@ func drainingPlaces(now time.Time, machines []router.Machine, silentAfter time.D
 	n := 0
 	for i := range machines {
 		m := &machines[i]
-		if m.Connected && m.Draining && m.StoppingSince.IsZero() && now.Sub(m.HeardAt) < silentAfter {
+		if serves(now, m, silentAfter) && m.Draining {
 			n += max(0, m.Capacity-m.InUse())
 		}
 	}

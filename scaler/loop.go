@@ -110,24 +110,30 @@ func (l *Loop) watch(ctx context.Context) {
 func (l *Loop) drive(ctx context.Context, d *driver) {
 	ticker := time.NewTicker(l.tick)
 	defer ticker.Stop()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
 	for {
 		if pic := l.picture.Load(); pic != nil {
-			l.tickPool(ctx, d, pic)
+			if at := l.tickPool(ctx, d, pic); !at.IsZero() {
+				wake.Reset(time.Until(at))
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-wake.C:
 		case <-d.poke:
 		case cfg := <-d.reconfig:
 			d.pool.Reconfigure(cfg)
 		case n := <-d.notices:
-			d.pool.Interrupted(time.Now(), n)
+			d.pool.Interrupted(n)
 		}
 	}
 }
 
-func (l *Loop) tickPool(ctx context.Context, d *driver, pic *Picture) {
+// tickPool returns when the pool wants its next turn; zero = with the next tick.
+func (l *Loop) tickPool(ctx context.Context, d *driver, pic *Picture) (wake time.Time) {
 	res := d.pool.Tick(ctx, time.Now(), pic)
 	if res.Again {
 		offers := res.Offers
@@ -137,6 +143,7 @@ func (l *Loop) tickPool(ctx context.Context, d *driver, pic *Picture) {
 	if res.Respill || res.Offers {
 		l.Poke()
 	}
+	return res.Wake
 }
 
 // trigger fills a one-slot channel: any number of pokes while the owner is busy

@@ -15,7 +15,7 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 	}
 	booting := c.Booting + unfilled
 	o := policy.Observation{
-		Running: c.RunningJobs, Attributed: pic.Attribution.Pools[p.Name()].Total(), Overflow: pic.Attribution.Pools[p.Name()].Beyond,
+		Running: c.RunningJobs + c.DoomedJobs, Attributed: pic.Attribution.Pools[p.Name()].Total(), Overflow: pic.Attribution.Pools[p.Name()].Beyond,
 		Usable: c.Usable, Booting: booting, Draining: c.Draining,
 		Leaving: leaving, Ending: c.Removing, Absent: c.Absent,
 		InUse: c.InUse, Removable: c.Removable, Unfilled: unfilled,
@@ -33,11 +33,25 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 		o.ProviderDown = p.seen.err.Error()
 	}
 	o.NoScaleIn, o.NoScaleInWhy = p.noScaleIn(now, pic, c)
-	if p.book.Boot.Clamp(now) == 0 {
-		o.NoLaunch, o.NoLaunchWhy = policy.ReasonHoldBreaker, "the last instances never registered: next try at "+p.book.Boot.Until.UTC().Format(time.TimeOnly)
-	}
+	o.NoLaunch, o.NoLaunchWhy = p.noLaunch(now)
+	o.Floor = pic.counts[p.Name()].jobs
 	return o
 }
+
+func (p *Pool) noLaunch(now time.Time) (policy.Reason, string) {
+	switch {
+	case p.seen.status.LaunchHalt != "":
+		return policy.ReasonGroupHalt, "the group launches nothing: " + p.seen.status.LaunchHalt
+	case p.book.Boot.Clamp(now) == 0:
+		return policy.ReasonHoldBreaker, "the last instances never registered: next try at " + clock(p.book.Boot.Until)
+	case p.throttled(now):
+		return policy.ReasonThrottled, "the provider throttles: next try at " + clock(p.state.WaitTill)
+	default:
+		return "", ""
+	}
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
 
 // unfilled is what was asked of the group and does not exist yet. Instances that
 // are being removed have left the group's desired number already.
@@ -84,6 +98,12 @@ func (p *Pool) noScaleIn(now time.Time, pic *Picture, c roster.Census) (policy.R
 		return policy.ReasonHoldStale, "the machines could not be read"
 	case p.book.WarmingUp(now):
 		return policy.ReasonHoldWarmup, "two heartbeat periods have not passed since this replica took the pool over"
+	case p.seen.status.RemovalHalt != "":
+		return policy.ReasonGroupHalt, "the group removes nothing: " + p.seen.status.RemovalHalt
+	case p.throttled(now):
+		return policy.ReasonThrottled, "the provider throttles: next try at " + clock(p.state.WaitTill)
+	case pic.counts[p.Name()].err != nil:
+		return policy.ReasonHoldStale, "the count of the jobs is not known: " + pic.counts[p.Name()].err.Error()
 	case p.book.Unready(c):
 		return policy.ReasonHoldUnready, "more than 45 % of the registered instances fell silent: more likely the network than the instances"
 	default:
@@ -103,7 +123,7 @@ func (p *Pool) makeOffer(now time.Time, pic *Picture, o policy.Observation) {
 	} else if o.LaunchClamp >= 0 {
 		room = min(room, o.LaunchClamp)
 	}
-	if p.policy.Paused || o.NoLaunch != "" {
+	if p.policy.Paused || (o.NoLaunch != "" && o.NoLaunch != policy.ReasonThrottled) {
 		room = 0
 	}
 	capacity := p.policy.CapacityPerInstance

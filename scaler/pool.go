@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler/policy"
@@ -57,6 +56,7 @@ type poolState struct {
 	Policy   policy.State  `json:"policy"`
 	Roster   roster.Roster `json:"roster"`
 	CoolOff  CoolOff       `json:"cool_off"`
+	WaitTill time.Time     `json:"wait_till,omitzero"` // throttled, and told when to ask again
 	AskedAt  time.Time     `json:"asked_at,omitzero"`  // when more was last asked for
 	Failures []string      `json:"failures,omitempty"` // group failures already counted
 	Kept     int           `json:"kept,omitempty"`     // the group's desired after the last withdrawal: all that exists
@@ -72,6 +72,8 @@ type groupView struct {
 	mustLook   bool      // an outcome is unknown: nothing is written before a new look
 	err        error     // of the last try
 	noWithdraw bool
+	noHooks    bool
+	noReports  bool
 	withdrewAt time.Time // when it was last asked to take back what is not there yet
 	withdrewTo int       // the desired number that this left
 }
@@ -120,6 +122,9 @@ type Result struct {
 	Acted bool
 	// Offers: what others may count on has changed: look at the fleet again soon.
 	Offers bool
+	// Wake: the provider said when it may be asked again: tick then, if nothing else
+	// asks for a tick before; zero = it said nothing.
+	Wake time.Time
 }
 
 // Tick looks, decides, persists and acts, in that order.
@@ -127,6 +132,9 @@ func (p *Pool) Tick(ctx context.Context, now time.Time, pic *Picture) Result {
 	before := *p.offer.Load()
 	res := p.tick(ctx, now, pic)
 	res.Offers = *p.offer.Load() != before
+	if p.epoch != 0 && p.throttled(now) {
+		res.Wake = p.state.WaitTill
+	}
 	return res
 }
 
@@ -197,12 +205,12 @@ func (p *Pool) follow(ctx context.Context, now time.Time, pic *Picture) {
 	p.offer.Store(&theirs.Offer)
 	book := roster.New(p.rules, now)
 	book.Adopt(theirs.Roster)
-	p.publishStatus(p.statusOf(now, pic, book.Census(now), theirs.Desired))
+	p.publishStatus(p.statusOf(now, pic, book, theirs.Desired))
 }
 
 // look asks the provider, if the last look is too old or an outcome is unknown.
 func (p *Pool) look(ctx context.Context, now time.Time) {
-	if !p.seen.mustLook && now.Sub(p.seen.at) < p.refresh {
+	if p.throttled(now) || (!p.seen.mustLook && now.Sub(p.seen.at) < p.refresh) {
 		return
 	}
 	status, err := p.group.Status(ctx)
@@ -213,11 +221,14 @@ func (p *Pool) look(ctx context.Context, now time.Time) {
 	if err == nil {
 		list, err = p.group.ListInstances(ctx)
 	}
-	p.seen.err = err
 	if err != nil {
 		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "asking the provider", Err: err})
+		if !p.throttle(now, providerError(err)) {
+			p.seen.err = err
+		}
 		return
 	}
+	p.seen.err = nil
 	p.checkDrift(now, status)
 	p.seen.status, p.seen.at, p.seen.mustLook = status, now, false
 	p.book.Listed(now, listed(list))
@@ -268,6 +279,7 @@ func listed(list []pluginsdk.Instance) []roster.Listed {
 		out[i] = roster.Listed{
 			ID: in.ID, Creating: in.State == pluginsdk.StateCreating, Deleting: in.State == pluginsdk.StateDeleting,
 			LaunchedAt: in.LaunchedAt, Protected: in.Protected, Unhealthy: in.Unhealthy,
+			Hook: roster.Hook(in.Hook), Kept: in.Kept,
 		}
 	}
 	return out
@@ -275,12 +287,15 @@ func listed(list []pluginsdk.Instance) []roster.Listed {
 
 // Interrupted takes the provider's notice that an instance will be taken. It
 // belongs to the goroutine that calls Tick.
-func (p *Pool) Interrupted(now time.Time, n pluginsdk.Interruption) {
-	if p.book != nil && p.book.Interrupt(n.InstanceID) {
-		p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: roster.Change{
-			Instance: n.InstanceID, Kind: roster.ChangeKind(roster.Interrupted), Detail: string(n.Kind),
-		}})
+func (p *Pool) Interrupted(n pluginsdk.Interruption) {
+	if p.book == nil {
+		return
 	}
+	kind := string(n.Kind)
+	if !router.KnownInterruption(kind) {
+		kind = router.InterruptionTerminating // of a newer plugin; whatever it is, the instance goes
+	}
+	p.book.Interrupt(roster.Notice{Instance: n.InstanceID, Kind: kind, Deadline: n.Deadline})
 }
 
 // noteChanges tells what has happened to instances, and forgets the machines of
@@ -327,42 +342,4 @@ func providerError(err error) *pluginsdk.Error {
 		return e
 	}
 	return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: err.Error(), Cause: err}
-}
-
-// offer is what the rest of the fleet may count on, in jobs.
-type offer struct {
-	Coming     int  `json:"coming"`     // booting instances
-	Draining   int  `json:"draining"`   // our drains that can be taken back
-	Launchable int  `json:"launchable"` // up to max
-	Down       bool `json:"down"`       // the provider can't be asked
-	Registered int  `json:"registered"` // machines on record when Coming was counted, as registered counts them
-	// CooledUntil is when the provider may be asked again after a refusal.
-	CooledUntil time.Time `json:"cooled_until,omitzero"`
-}
-
-// supply turns an offer and the machines of this moment into what
-// attribution needs. It may be called from any goroutine.
-func (p *Pool) supply(now time.Time, o offer, machines []router.Machine, silentAfter time.Duration) demand.Supply {
-	def := p.def.Load()
-	coming := o.Coming
-	if n := registered(machines) - o.Registered; n > 0 {
-		coming = max(0, coming-n*def.CapacityPerInstance) // these are free places by now
-	}
-	return demand.Supply{
-		Pool: def.Name, Capability: def.Capability, Priority: def.Priority, CostPerJob: def.CostPerJob,
-		Free: freePlaces(now, machines, def.MaxUses, silentAfter), Booting: coming,
-		// A drain that was taken back since is a free place by now, or has a job.
-		Draining:   min(o.Draining, drainingPlaces(now, machines, silentAfter)),
-		Launchable: o.Launchable, CooledOff: o.Down || now.Before(o.CooledUntil),
-	}
-}
-
-func registered(machines []router.Machine) int {
-	n := 0
-	for i := range machines {
-		if machines[i].InstanceID != "" {
-			n++
-		}
-	}
-	return n
 }

@@ -85,6 +85,10 @@ func (w *world) Withdraw(_ context.Context, expected int) (pluginsdk.WithdrawRes
 	return pluginsdk.WithdrawResult{Desired: w.status.Desired}, w.do("withdraw", expected)
 }
 
+func (w *world) CompleteHook(_ context.Context, ids []string) error { return w.do("complete", ids) }
+
+func (w *world) ReportUnhealthy(_ context.Context, ids []string) error { return w.do("report", ids) }
+
 func (w *world) Machines(context.Context) ([]router.Machine, error) {
 	return w.machines, w.fail["machines"]
 }
@@ -177,11 +181,15 @@ type rig struct {
 	fleet  *Fleet
 	pool   *Pool
 	ledger []LedgerEntry
+	told   []roster.Change
 }
 
 func newRig(w *world) *rig {
 	r := &rig{world: w}
-	events := &Events{Decided: func(e LedgerEntry) { r.ledger = append(r.ledger, e) }}
+	events := &Events{
+		Decided: func(e LedgerEntry) { r.ledger = append(r.ledger, e) },
+		Changed: func(c ChangeInfo) { r.told = append(r.told, c.Change) },
+	}
 	r.fleet = NewFleet(w, w, 5*time.Second, spillway.SilentAfter, events)
 	r.pool = NewPool(config(w), w, w, w, w, events)
 	return r
@@ -193,7 +201,7 @@ func (r *rig) tick() Result {
 	res := r.pool.Tick(context.Background(), r.now, r.fleet.Observe(context.Background(), r.now, []*Pool{r.pool}))
 	if res.Offers {
 		again := r.pool.Tick(context.Background(), r.now, r.fleet.Observe(context.Background(), r.now, []*Pool{r.pool}))
-		res.Respill, res.Again = res.Respill || again.Respill, res.Again || again.Again
+		res.Respill, res.Again, res.Wake = res.Respill || again.Respill, res.Again || again.Again, again.Wake
 	}
 	return res
 }
@@ -463,7 +471,3 @@ func TestC14_JobsThatANearlyUsedUpInstanceCannotTakeGetAnother(t *testing.T) {
 	}
 	require.Empty(t, r.taken(), "I3: one launch for it")
 }
-
-func (w *world) CompleteHook(context.Context, []string) error { return pluginsdk.ErrUnsupported }
-
-func (w *world) ReportUnhealthy(context.Context, []string) error { return pluginsdk.ErrUnsupported }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/scaler/policy"
 	"github.com/spillway-ci/spillway/scaler/roster"
 )
@@ -21,7 +22,10 @@ type Status struct {
 	Idle        int // of InService: without a job
 	Booting     int
 	Draining    int
-	Lost        int // silent, interrupted or boot-failed
+	Lost        int       // silent, interrupted, unhealthy or boot-failed
+	Ending      int       // on their way out; a hook of the group may hold them until their jobs are done
+	Strangers   int       // machines of the pool on instances that the group doesn't have
+	WaitTill    time.Time // the provider throttles, and is not asked before; zero or past = it doesn't
 	Decision    policy.Decision
 	Hold        policy.Reason // empty = none
 	Finding     string        // what somebody should look at; empty = nothing
@@ -35,8 +39,8 @@ type Status struct {
 func (p *Pool) Status() Status { return *p.status.Load() }
 
 func (p *Pool) publish(now time.Time, pic *Picture, d policy.Decision) {
-	s := p.statusOf(now, pic, p.book.Census(now), p.seen.status.Desired)
-	s.Decision, s.DecidedAt, s.LastSuccess, s.Held = d, now, p.seen.at, true
+	s := p.statusOf(now, pic, p.book, p.seen.status.Desired)
+	s.Decision, s.DecidedAt, s.LastSuccess, s.Held, s.WaitTill = d, now, p.seen.at, true, p.state.WaitTill
 	if isHold(d.Reason) {
 		s.Hold = d.Reason
 	}
@@ -49,12 +53,13 @@ func (p *Pool) publishStatus(s Status) {
 	p.events.ticked(s)
 }
 
-func (p *Pool) statusOf(now time.Time, pic *Picture, c roster.Census, desired int) Status {
+func (p *Pool) statusOf(now time.Time, pic *Picture, book *roster.Roster, desired int) Status {
+	c, strangers := book.Census(now), book.Strangers(now)
 	return Status{
 		Pool: p.Name(), Min: p.policy.Min, Max: p.policy.Max,
 		Pending: pic.Attribution.Pools[p.Name()].Total(), Running: c.RunningJobs,
 		Desired: desired, InService: c.Usable, Idle: c.Usable - c.InUse, Booting: c.Booting + unfilled(desired, c), Draining: c.Draining + c.UsedUp,
-		Lost: c.Silent + c.Interrupted + c.BootFailed, DecidedAt: now,
+		Lost: c.Silent + c.Interrupted + c.Broken + c.BootFailed, Ending: c.Removing, Strangers: strangers, DecidedAt: now,
 	}
 }
 
@@ -62,7 +67,7 @@ func isHold(r policy.Reason) bool {
 	switch r {
 	case policy.ReasonHoldStale, policy.ReasonHoldPartial, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff,
 		policy.ReasonHoldProvider, policy.ReasonHoldWarmup, policy.ReasonHoldUnready, policy.ReasonHoldBreaker,
-		policy.ReasonCannotDrain:
+		policy.ReasonCannotDrain, policy.ReasonGroupHalt, policy.ReasonThrottled:
 		return true
 	default:
 		return false
@@ -79,12 +84,29 @@ func (p *Pool) finding(now time.Time) string {
 		return fmt.Sprintf("boot_failing: the last %d instances never registered within %s", p.book.Boot.Failures, p.rules.RegisterTimeout)
 	case p.state.CoolOff.Active(now):
 		return fmt.Sprintf("cooled_off: the provider refused (%s: %s), next try at %s", p.state.CoolOff.Kind, p.state.CoolOff.Message, p.state.CoolOff.Until.UTC().Format(time.TimeOnly))
+	case g.LaunchHalt != "" || g.RemovalHalt != "":
+		return "group_halt: " + haltText(g)
 	case !p.seen.at.IsZero() && g.Min > p.policy.Max:
 		return fmt.Sprintf("bounds_conflict: the group's minimum %d is above the pool's maximum %d", g.Min, p.policy.Max)
 	case !p.seen.at.IsZero() && g.Max < p.policy.Max:
 		return fmt.Sprintf("provider_max: the group allows %d, the pool %d", g.Max, p.policy.Max)
+	case p.book.Strangers(now) > 0:
+		return fmt.Sprintf("zombie: %d machines say that they are on instances that the group doesn't have", p.book.Strangers(now))
 	default:
 		return ""
+	}
+}
+
+func haltText(g pluginsdk.GroupStatus) string {
+	switch {
+	case g.RemovalHalt == "":
+		return "the group launches nothing: " + g.LaunchHalt
+	case g.LaunchHalt == "":
+		return "the group removes nothing: " + g.RemovalHalt
+	case g.LaunchHalt == g.RemovalHalt:
+		return "the group launches and removes nothing: " + g.LaunchHalt
+	default:
+		return "the group launches nothing: " + g.LaunchHalt + "; and removes nothing: " + g.RemovalHalt
 	}
 }
 

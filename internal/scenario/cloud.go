@@ -13,19 +13,23 @@ import (
 func (r *reader) cloud(n *yaml.Node, path string, cfg *fake.Config) {
 	before := len(r.problems)
 	seen := r.mapping(n, path, map[string]field{
-		"boot":           r.boot(&cfg.Boot),
-		"min":            r.count(&cfg.Min),
-		"max":            r.count(&cfg.Max),
-		"initial":        r.count(&cfg.Initial),
-		"never_register": r.neverRegister(&cfg.NeverRegister),
-		"errors":         r.errorWindows(&cfg.Errors),
-		"partial":        r.number(&cfg.Partial),
-		"late_fill":      r.duration(&cfg.LateFill),
-		"visible_after":  r.duration(&cfg.VisibleAfter),
-		"victim":         oneOf(r, &cfg.Victim, fake.BusyFirst, fake.Oldest, fake.RandomVictim),
-		"protected":      r.truth(&cfg.Protected),
-		"auto_replace":   r.truth(&cfg.AutoReplace),
-		"price":          r.number(&cfg.PricePerHour),
+		"boot":             r.boot(&cfg.Boot),
+		"min":              r.count(&cfg.Min),
+		"max":              r.count(&cfg.Max),
+		"initial":          r.count(&cfg.Initial),
+		"never_register":   r.neverRegister(&cfg.NeverRegister),
+		"errors":           r.errorWindows(&cfg.Errors),
+		"partial":          r.number(&cfg.Partial),
+		"late_fill":        r.duration(&cfg.LateFill),
+		"visible_after":    r.duration(&cfg.VisibleAfter),
+		"victim":           oneOf(r, &cfg.Victim, fake.BusyFirst, fake.Oldest, fake.RandomVictim),
+		"protected":        r.truth(&cfg.Protected),
+		"auto_replace":     r.truth(&cfg.AutoReplace),
+		"price":            r.number(&cfg.PricePerHour),
+		"launch_hook":      r.duration(&cfg.LaunchHook),
+		"termination_hook": r.duration(&cfg.TerminationHook),
+		"halts":            r.halts(&cfg.Halts),
+		"kept":             r.texts(&cfg.Kept),
 	})
 	if !seen["initial"] {
 		cfg.Initial = cfg.Min
@@ -71,11 +75,26 @@ func (r *reader) errorWindows(dst *[]fake.ErrorWindow) field {
 					pluginsdk.KindAuth, pluginsdk.KindInvalid, pluginsdk.KindTransient),
 				"ratio":    r.number(&w.Ratio),
 				"delivery": oneOf(r, &w.Delivery, fake.ByCall, fake.ByActivity),
+
+				"retry_after": r.duration(&w.RetryAfter),
 			})
 			if !seen["kind"] {
 				r.failf(item.Line, path, "needs a kind")
 			}
 			*dst = append(*dst, w)
+		})
+	}
+}
+
+// halts are the times in which the group launches or removes nothing.
+func (r *reader) halts(dst *[]fake.Halt) field {
+	return func(n *yaml.Node, path string) {
+		r.list(n, path, func(item *yaml.Node, path string) {
+			h := fake.Halt{To: MaxDuration}
+			r.mapping(item, path, map[string]field{
+				"from": r.duration(&h.From), "to": r.duration(&h.To), "launch": r.text(&h.Launch), "removal": r.text(&h.Removal),
+			})
+			*dst = append(*dst, h)
 		})
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-ci/spillway/config"
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 // eventKinds are the words that say what happens, one in each event.
 var eventKinds = []string{
-	"cancel", "duplicate", "set_desired", "kill_instance", "interrupt", "signal", "plugin", "store", "replica", "config",
+	"cancel", "duplicate", "set_desired", "kill_instance", "interrupt", "unhealthy", "keep", "signal", "plugin", "store", "replica", "config",
 }
 
 // event reads one entry of events. The rest of the scenario is known by now.
@@ -31,6 +32,8 @@ func (s *storyReader) event(n *yaml.Node, path string) {
 		"set_desired":   set(SetDesired{}),
 		"kill_instance": set(KillInstance{}),
 		"interrupt":     set(Interrupt{}),
+		"unhealthy":     set(Unhealthy{}),
+		"keep":          set(Keep{}),
 		"signal":        set(Signal{}),
 		"plugin":        set(Plugin{}),
 		"store":         set(Store{}),
@@ -92,9 +95,18 @@ func (s *storyReader) readAction(kind Action, n *yaml.Node, path string) Action 
 		s.need(n, path, map[string]field{"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth)}, "pool", "nth")
 		return a
 	case Interrupt:
+		a.Kind, a.Via = pluginsdk.SpotInterruption, ViaProvider
 		s.need(n, path, map[string]field{
-			"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth), "notice": s.duration(&a.Notice),
+			"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth), "notice": s.duration(&a.Notice), "via": s.via(&a.Via),
+			"kind": oneOf(s.reader, &a.Kind, pluginsdk.SpotInterruption, pluginsdk.Maintenance, pluginsdk.Rebalance),
 		}, "pool", "nth")
+		return a
+	case Unhealthy:
+		a.Via = ViaProvider
+		s.need(n, path, map[string]field{"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth), "via": s.via(&a.Via)}, "pool", "nth")
+		return a
+	case Keep:
+		s.need(n, path, map[string]field{"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth)}, "pool", "nth")
 		return a
 	case Signal:
 		a.For = DefaultFaultFor
@@ -120,6 +132,9 @@ func (s *storyReader) readAction(kind Action, n *yaml.Node, path string) Action 
 		return s.replica(n, path)
 	}
 }
+
+// via reads whose word it is.
+func (s *storyReader) via(dst *Via) field { return oneOf(s.reader, dst, ViaProvider, ViaMachine) }
 
 func (s *storyReader) plugin(a Plugin, n *yaml.Node, path string) Action {
 	seen := s.need(n, path, map[string]field{

@@ -138,7 +138,7 @@ var (
 	jobSeries = []string{"completed", "pending", "running"}
 	poolFacts = []string{"launches", "removals", "scale_calls", "max_live", "instance_seconds", "cost"}
 	quantiles = []string{"p50", "p95", "max"}
-	callOps   = []string{"set_desired", "remove", "withdraw"}
+	callOps   = []string{"set_desired", "remove", "withdraw", "complete_hook", "report_unhealthy"}
 	series    = []string{"desired", "in_service"}
 	// Invariants are those of the design that a simulation can see.
 	Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I10", "I11"}

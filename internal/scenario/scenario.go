@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers/fake"
 )
 
@@ -97,11 +98,26 @@ type (
 		Pool string
 		Nth  int // launch order, 0 = the oldest ever
 	}
-	// Interrupt is a spot notice.
+	// Interrupt is the cloud's notice about an instance. One of kind spot or
+	// maintenance is taken when Notice is over; after rebalance nothing happens by
+	// itself.
 	Interrupt struct {
 		Pool   string
 		Nth    int
 		Notice time.Duration
+		Kind   pluginsdk.InterruptionKind
+		Via    Via
+	}
+	// Unhealthy is an instance that is found to be broken. What it runs goes on.
+	Unhealthy struct {
+		Pool string
+		Nth  int
+		Via  Via
+	}
+	// Keep is somebody marking an instance as not to be touched.
+	Keep struct {
+		Pool string
+		Nth  int
 	}
 	// Signal is a fault of the collected view of the jobs.
 	Signal struct {
@@ -135,11 +151,22 @@ func (Duplicate) action()    {}
 func (SetDesired) action()   {}
 func (KillInstance) action() {}
 func (Interrupt) action()    {}
+func (Unhealthy) action()    {}
+func (Keep) action()         {}
 func (Signal) action()       {}
 func (Plugin) action()       {}
 func (Store) action()        {}
 func (Replica) action()      {}
 func (Reload) action()       {}
+
+// Via is who says something of an instance.
+type Via string
+
+// Whose word it is.
+const (
+	ViaProvider Via = "provider"
+	ViaMachine  Via = "machine" // what the instance's own metadata say
+)
 
 // SignalFault is what is wrong with the view of the jobs.
 type SignalFault string

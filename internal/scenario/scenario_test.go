@@ -87,6 +87,40 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, want, s.Clouds["linux"])
 }
 
+func TestWhatRealCloudsDo(t *testing.T) {
+	s, err := parse(t, pool+`
+cloud:
+  linux:
+    launch_hook: 10m
+    termination_hook: 1h
+    halts: [{from: 1m, launch: suspended}, {to: 1m, removal: theirs}]
+    kept: [i-0001]
+    errors: [{to: 20s, kind: throttled, retry_after: 7s}]
+events:
+  - {at: 1s, interrupt: {pool: linux, nth: 1}}
+  - {at: 2s, interrupt: {pool: linux, nth: 1, notice: 2m, kind: rebalance, via: machine}}
+  - {at: 3s, unhealthy: {pool: linux, nth: 2}}
+  - {at: 4s, keep: {pool: linux, nth: 3}}
+`)
+	require.NoError(t, err)
+	cloud := s.Clouds["linux"]
+	require.Equal(t, 10*time.Minute, cloud.LaunchHook)
+	require.Equal(t, time.Hour, cloud.TerminationHook)
+	require.Equal(t, []fake.Halt{{From: time.Minute, To: scenario.MaxDuration, Launch: "suspended"}, {To: time.Minute, Removal: "theirs"}}, cloud.Halts)
+	require.Equal(t, []string{"i-0001"}, cloud.Kept)
+	require.Equal(t, 7*time.Second, cloud.Errors[0].RetryAfter)
+	var actions []scenario.Action
+	for _, ev := range s.Events {
+		actions = append(actions, ev.Action)
+	}
+	require.Equal(t, []scenario.Action{
+		scenario.Interrupt{Pool: "linux", Nth: 1, Kind: pluginsdk.SpotInterruption, Via: scenario.ViaProvider},
+		scenario.Interrupt{Pool: "linux", Nth: 1, Notice: 2 * time.Minute, Kind: pluginsdk.Rebalance, Via: scenario.ViaMachine},
+		scenario.Unhealthy{Pool: "linux", Nth: 2, Via: scenario.ViaProvider},
+		scenario.Keep{Pool: "linux", Nth: 3},
+	}, actions)
+}
+
 func TestOneMistakeEach(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":                {"", "the file is empty"},
@@ -102,6 +136,11 @@ func TestOneMistakeEach(t *testing.T) {
 		"cloud bounds":         {pool + "cloud: {linux: {min: 3, max: 2}}\n", "cloud.linux: max 2"},
 		"boot without p50":     {pool + "cloud: {linux: {boot: {p95: 1m}}}\n", "needs p50"},
 		"error without kind":   {pool + "cloud: {linux: {errors: [{to: 1m}]}}\n", "needs a kind"},
+		"halt without why":     {pool + "cloud: {linux: {halts: [{to: 1m}]}}\n", "halts[0]: say why"},
+		"halt without an end":  {pool + "cloud: {linux: {halts: [{from: 2m, to: 1m, launch: x}]}}\n", "not a span of time"},
+		"interruption unknown": {pool + "events: [{at: 0s, interrupt: {pool: linux, nth: 0, kind: maybe}}]\n", "kind"},
+		"whose word":           {pool + "events: [{at: 0s, unhealthy: {pool: linux, nth: 0, via: rumour}}]\n", "via"},
+		"keep whom":            {pool + "events: [{at: 0s, keep: {pool: linux}}]\n", "needs nth"},
 		"burst of none":        {pool + "jobs: [{at: 0s, id: a, count: 0, duration: 1s}]\n", "use 1 to"},
 		"bad job":              {pool + "jobs: [{at: 0s, id: a b, duration: 1s}]\n", "printable ASCII"},
 		"two kinds":            {pool + "jobs: [{at: 0s, id: a, duration: 1s}]\nevents: [{at: 0s, cancel: [a], store: {fault: wiped}}]\n", "exactly one of"},

@@ -77,6 +77,10 @@ func (w *world) happen(ev *scenario.Event) {
 		w.site(a.Pool).cloud.Kill(w.now, a.Nth)
 	case scenario.Interrupt:
 		w.interrupt(a)
+	case scenario.Unhealthy:
+		w.breakInstance(a)
+	case scenario.Keep:
+		w.site(a.Pool).cloud.Keep(w.now, a.Nth)
 	case scenario.Signal:
 		w.faults.stale, _ = w.view() // what was known last; nothing, if nothing was
 		w.faults.signal = fault[scenario.SignalFault]{a.Fault, w.now.Add(a.For)}
@@ -120,27 +124,6 @@ func (w *world) duplicate(id spillway.JobID) {
 	job.SubmittedAt = w.now
 	if outcome, err := w.store.Push(job); err == nil && outcome == store.Accepted {
 		w.queueChanged()
-	}
-}
-
-// interrupt is a notice: the replicas' pools are told at once.
-func (w *world) interrupt(a scenario.Interrupt) {
-	told, ok := w.site(a.Pool).cloud.Interrupt(w.now, a.Nth, a.Notice)
-	if !ok {
-		return
-	}
-	told.Group = a.Pool
-	for _, r := range w.replicas {
-		if !r.working() {
-			continue
-		}
-		for _, p := range r.pools {
-			if p.Name() == a.Pool {
-				p.Interrupted(w.now, told)
-				r.last = nil // the notice concerns the pool whatever the picture says
-				r.poke()
-			}
-		}
 	}
 }
 
@@ -243,7 +226,9 @@ func (r *replica) resume() {
 // reload gives every replica another configuration.
 func (w *world) reload(a scenario.Reload) {
 	w.config = a.Config
-	w.addSites()
+	if w.err = w.addSites(); w.err != nil {
+		return
+	}
 	for _, r := range w.replicas {
 		if r.working() {
 			r.setPools(a.Config)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spillway-ci/spillway/internal/scenario"
@@ -17,75 +18,100 @@ const readDeadline = 30 * time.Second
 type group struct {
 	replica *replica
 	site    *site
+	plugin  scaler.Group // nil: the process is not there, and is started with the next call
 }
 
 var _ scaler.Group = (*group)(nil)
 
 // reach is the way through the plugin. A call that hangs comes back with its
 // deadline: until then the pool has no turn.
-func (g *group) reach(deadline time.Duration) error {
+func (g *group) reach(ctx context.Context, deadline time.Duration) (scaler.Group, error) {
 	w := g.replica.world
 	switch w.faults.plugin(g.site.pool, w.now) {
 	case scenario.PluginCrash:
-		return pluginsdk.Errorf(pluginsdk.KindTransient, "the plugin has crashed")
+		g.plugin = nil
+		return nil, pluginsdk.Errorf(pluginsdk.KindTransient, "the plugin has crashed")
 	case scenario.PluginHang:
 		g.replica.hung[g.site.pool] = w.now.Add(deadline)
-		return pluginsdk.Errorf(pluginsdk.KindTransient, "no answer within %s", deadline)
-	default:
-		return nil
+		return nil, pluginsdk.Errorf(pluginsdk.KindTransient, "no answer within %s", deadline)
 	}
+	if g.plugin == nil {
+		plugin, err := g.site.cloud.Connect(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("starting the plugin: %w", err)
+		}
+		g.plugin = plugin
+	}
+	return g.plugin, nil
 }
 
-func (g *group) Status(context.Context) (pluginsdk.GroupStatus, error) {
-	if err := g.reach(readDeadline); err != nil {
+// reachToWrite is reach for a call that changes something.
+func (g *group) reachToWrite(ctx context.Context) (scaler.Group, error) {
+	plugin, err := g.reach(ctx, scaler.WriteDeadline)
+	if err == nil {
+		g.replica.world.rules.write(g)
+	}
+	return plugin, err
+}
+
+func (g *group) Status(ctx context.Context) (pluginsdk.GroupStatus, error) {
+	plugin, err := g.reach(ctx, readDeadline)
+	if err != nil {
 		return pluginsdk.GroupStatus{}, err
 	}
-	st := g.site.cloud.Status(g.replica.world.now)
-	st.Group = g.site.pool
-	return st, nil
+	return plugin.Status(ctx)
 }
 
-func (g *group) ListInstances(context.Context) ([]pluginsdk.Instance, error) {
-	if err := g.reach(readDeadline); err != nil {
+func (g *group) ListInstances(ctx context.Context) ([]pluginsdk.Instance, error) {
+	plugin, err := g.reach(ctx, readDeadline)
+	if err != nil {
 		return nil, err
 	}
-	return g.site.cloud.List(g.replica.world.now), nil
+	return plugin.ListInstances(ctx)
 }
 
-func (g *group) SetDesired(_ context.Context, target, expected int) (int, error) {
-	if err := g.reach(scaler.WriteDeadline); err != nil {
+func (g *group) SetDesired(ctx context.Context, target, expected int) (int, error) {
+	plugin, err := g.reachToWrite(ctx)
+	if err != nil {
 		return 0, err
 	}
-	w := g.replica.world
-	done := w.rules.beforeSetDesired(g, target)
-	n, err := g.site.cloud.SetDesired(w.now, target, expected)
+	done := g.replica.world.rules.beforeSetDesired(g, target)
+	n, err := plugin.SetDesired(ctx, target, expected)
 	done(err)
 	return n, err
 }
 
-func (g *group) Remove(_ context.Context, ids []string) ([]pluginsdk.RemoveResult, error) {
-	if err := g.reach(scaler.WriteDeadline); err != nil {
+func (g *group) Remove(ctx context.Context, ids []string) ([]pluginsdk.RemoveResult, error) {
+	plugin, err := g.reachToWrite(ctx)
+	if err != nil {
 		return nil, err
 	}
-	w := g.replica.world
-	w.rules.beforeRemove(g, ids)
-	return g.site.cloud.Remove(w.now, ids)
+	g.replica.world.rules.beforeRemove(g, ids)
+	return plugin.Remove(ctx, ids)
 }
 
-func (g *group) Withdraw(_ context.Context, expected int) (pluginsdk.WithdrawResult, error) {
-	if err := g.reach(scaler.WriteDeadline); err != nil {
+func (g *group) Withdraw(ctx context.Context, expected int) (pluginsdk.WithdrawResult, error) {
+	plugin, err := g.reachToWrite(ctx)
+	if err != nil {
 		return pluginsdk.WithdrawResult{}, err
 	}
-	w := g.replica.world
-	w.rules.write(g)
-	return g.site.cloud.Withdraw(w.now, expected)
+	return plugin.Withdraw(ctx, expected)
 }
 
-// CompleteHook and ReportUnhealthy are not what this cloud has.
-func (g *group) CompleteHook(context.Context, []string) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "no hooks")
+func (g *group) CompleteHook(ctx context.Context, ids []string) error {
+	plugin, err := g.reachToWrite(ctx)
+	if err != nil {
+		return err
+	}
+	g.replica.world.rules.beforeCompleteHook(g, ids)
+	return plugin.CompleteHook(ctx, ids)
 }
 
-func (g *group) ReportUnhealthy(context.Context, []string) error {
-	return pluginsdk.Errorf(pluginsdk.KindUnsupported, "no health checks")
+func (g *group) ReportUnhealthy(ctx context.Context, ids []string) error {
+	plugin, err := g.reachToWrite(ctx)
+	if err != nil {
+		return err
+	}
+	g.replica.world.rules.beforeReportUnhealthy(g, ids)
+	return plugin.ReportUnhealthy(ctx, ids)
 }

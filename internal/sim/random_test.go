@@ -109,8 +109,9 @@ func (g *storyTeller) cloud() []string {
 	list := []string{g.word("boot: 60s", "boot: {p50: 40s, p95: 2m}", "boot: 0s")}
 	for _, fault := range []string{
 		"partial: 0.5", "late_fill: 2m", "visible_after: 20s", "protected: false", "auto_replace: true", "victim: busy_first",
-		"never_register: {every: 4}", "price: 0.1",
-		"errors: [{from: 5m, to: 20m, kind: " + g.word("capacity", "throttled", "transient", "quota") + ", ratio: " + g.word("0.5", "1.0") + ", delivery: " + g.word("call", "activity") + "}]",
+		"never_register: {every: 4}", "price: 0.1", "launch_hook: 11m", "termination_hook: " + g.word("5m", "1h"),
+		"halts: [{from: 10m, to: 15m, " + g.word("launch: suspended", "removal: suspended", "launch: theirs, removal: theirs") + "}]",
+		"errors: [{from: 5m, to: 20m, kind: " + g.word("capacity", "throttled", "transient", "quota") + ", ratio: " + g.word("0.5", "1.0") + ", delivery: " + g.word("call", "activity") + g.word("", ", retry_after: 7s", ", retry_after: 2m") + "}]",
 	} {
 		if g.between(0, 3) == 0 {
 			list = append(list, fault)
@@ -121,13 +122,14 @@ func (g *storyTeller) cloud() []string {
 
 func (g *storyTeller) event() string {
 	pool := fmt.Sprintf("pool: p%d", g.between(0, g.pools-1))
-	switch g.between(0, 9) {
+	switch g.between(0, 10) {
 	case 0:
 		return fmt.Sprintf("set_desired: {%s, to: %d}", pool, g.between(0, 2))
 	case 1:
 		return fmt.Sprintf("kill_instance: {%s, nth: %d}", pool, g.between(0, 5))
 	case 2:
-		return fmt.Sprintf("interrupt: {%s, nth: %d, notice: 2m}", pool, g.between(0, 5))
+		return fmt.Sprintf("interrupt: {%s, nth: %d, notice: 2m, kind: %s, via: %s}", pool, g.between(0, 5),
+			g.word("spot", "maintenance", "rebalance"), g.word("provider", "machine"))
 	case 3:
 		return fmt.Sprintf("signal: {source: jobs, fault: %s, for: %dm}", g.word("error", "timeout", "empty", "stale", "partial"), g.between(1, 10))
 	case 4:
@@ -140,6 +142,8 @@ func (g *storyTeller) event() string {
 		return fmt.Sprintf("replica: {n: 0, fault: %s, restart_after: %ds}", g.word("kill", "pause"), g.between(1, 120))
 	case 8:
 		return fmt.Sprintf("config: {pools: {p%d: {policy: {max: %d}}}}", g.between(0, g.pools-1), g.between(1, 12))
+	case 9:
+		return fmt.Sprintf("unhealthy: {%s, nth: %d, via: %s}", pool, g.between(0, 5), g.word("provider", "machine"))
 	default:
 		return "cancel: []"
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
-	"github.com/spillway-ci/spillway/providers/fake"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/policy"
 )
@@ -49,6 +48,8 @@ type jobStory struct {
 type poolStory struct {
 	site       *site
 	born       map[string]time.Time // instances that exist
+	ever       []string             // every instance, by launch
+	held       map[string]time.Time // of them: since when a terminating hook holds them
 	launches   int
 	removals   int
 	calls      map[string]int
@@ -106,7 +107,7 @@ func newRecorder(w *world) *recorder {
 
 func (rec *recorder) addPool(s *site) {
 	rec.pools[s.pool] = &poolStory{
-		site: s, born: make(map[string]time.Time), calls: make(map[string]int), limitedBy: make(map[string]int),
+		site: s, born: make(map[string]time.Time), held: make(map[string]time.Time), calls: make(map[string]int), limitedBy: make(map[string]int),
 		launches: -s.cloud.Live(), // those in service at the start were launched by nobody
 	}
 }
@@ -114,15 +115,17 @@ func (rec *recorder) addPool(s *site) {
 func (rec *recorder) instanceLaunched(pool, id string, at time.Time) {
 	p := rec.pools[pool]
 	p.launches++
+	p.ever = append(p.ever, id)
 	p.born[id] = at
 	p.maxLive = max(p.maxLive, len(p.born))
 }
 
-func (rec *recorder) instanceEnded(pool string, ch fake.Change) {
+func (rec *recorder) instanceEnded(pool string, ch Change) {
 	p := rec.pools[pool]
 	p.used += ch.At.Sub(p.born[ch.ID])
 	delete(p.born, ch.ID)
-	if ch.Cause == fake.ByName {
+	delete(p.held, ch.ID)
+	if ch.Cause == ByName {
 		p.removals++
 	}
 }

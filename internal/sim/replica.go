@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/roster"
@@ -97,10 +96,10 @@ func (r *replica) setPools(c *config.Config) {
 	}
 	r.pools = nil
 	var names []string
-	policies, lives := c.Policies(), c.Lifecycles()
+	policies := c.Policies()
 	for _, p := range c.SpillwayPools() {
 		cfg := scaler.PoolConfig{
-			Pool: p, Policy: policies[p.Name], Rules: rulesOf(p, policies[p.Name].Max, lives[p.Name]), Refresh: w.story.Tick,
+			Pool: p, Policy: policies[p.Name], Rules: w.rosterRules(p.Name), Refresh: w.story.Tick,
 		}
 		pool := old[p.Name]
 		if pool != nil {
@@ -116,9 +115,11 @@ func (r *replica) setPools(c *config.Config) {
 	r.engine.SetPools(c.SpillwayPools())
 }
 
-func rulesOf(p spillway.Pool, maxInstances int, l config.Lifecycle) roster.Rules {
+// rosterRules are those of a pool under the present configuration.
+func (w *world) rosterRules(pool string) roster.Rules {
+	p, l := w.config.Policies()[pool], w.config.Lifecycles()[pool]
 	return roster.Rules{
-		Capacity: p.CapacityPerInstance, Max: maxInstances, MaxUses: l.MaxUses, IdleTime: l.IdleTime,
+		Capacity: p.CapacityPerInstance, Max: p.Max, MaxUses: l.MaxUses, IdleTime: l.IdleTime,
 		RegisterTimeout: l.RegisterTimeout, SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout,
 		SecondLook: l.SecondLook, AckTimeout: ackTimeout, RemoveRetry: removeRetry,
 	}
@@ -170,14 +171,24 @@ func (r *replica) look(wants func(pool string) bool) {
 			continue
 		}
 		w.rules.turn(p.Name())
-		res := p.Tick(w.ctx, w.now, r.last)
-		if res.Offers || res.Respill {
-			r.poke()
-		}
-		if res.Again {
-			if res = p.Tick(w.ctx, w.now, r.last); res.Offers || res.Respill {
-				r.poke()
-			}
+		if r.tickPool(p).Again {
+			r.tickPool(p)
 		}
 	}
+}
+
+func (r *replica) tickPool(p *scaler.Pool) scaler.Result {
+	w, life := r.world, r.life
+	res := p.Tick(w.ctx, w.now, r.last)
+	if res.Offers || res.Respill {
+		r.poke()
+	}
+	if !res.Wake.IsZero() {
+		w.agenda.plan(res.Wake, func() {
+			if r.life == life && !r.paused && r.last != nil {
+				r.look(func(pool string) bool { return pool == p.Name() })
+			}
+		})
+	}
+	return res
 }

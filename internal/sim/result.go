@@ -193,8 +193,8 @@ func (p *poolStory) result(rec *recorder) PoolResult {
 		used += rec.world.now.Sub(born)
 	}
 	scaleCalls := 0
-	for _, n := range p.calls {
-		scaleCalls += n
+	for _, op := range []string{"set_desired", "remove", "withdraw"} {
+		scaleCalls += p.calls[op]
 	}
 	return PoolResult{
 		Launches: p.launches, Removals: p.removals, ScaleCalls: scaleCalls, MaxLive: p.maxLive,

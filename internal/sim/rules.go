@@ -9,7 +9,6 @@ import (
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
-	"github.com/spillway-ci/spillway/providers/fake"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/policy"
@@ -70,16 +69,16 @@ func (c *rules) broken(invariant, format string, args ...any) {
 }
 
 // instanceEnded checks I1: no action of ours ends an instance that is busy.
-func (c *rules) instanceEnded(pool string, ch fake.Change) {
+func (c *rules) instanceEnded(pool string, ch Change) {
 	w := c.world
-	if ch.Cause == fake.BySomebody || ch.Cause == fake.Interruption {
+	if ch.Cause == BySomebody || ch.Cause == Interruption {
 		c.pool(pool).foreignAt = w.now
 	}
 	if !w.busy(pool, ch.ID) {
 		return
 	}
 	switch ch.Cause {
-	case fake.ByName, fake.ByScaleIn:
+	case ByName, ByScaleIn:
 		w.rec.busyKills++
 		c.broken("I1", "%s/%s was ended (%s) with jobs on it", pool, ch.ID, ch.Cause)
 	default:
@@ -98,7 +97,6 @@ func (c *rules) write(g *group) {
 // beforeSetDesired checks a call that may raise the group's number. What it
 // returns is called with the answer.
 func (c *rules) beforeSetDesired(g *group, target int) func(error) {
-	c.write(g)
 	w := c.world
 	before := w.truth(g.site)
 	return func(err error) {
@@ -136,6 +134,7 @@ func (c *rules) justified(s *site, before *truth, launched int) {
 	if p.Need == string(policy.Step) {
 		allowed += p.Step
 	}
+	allowed += w.doomed(s)   // their machines will be: what replaces them is not waited for
 	allowed += w.rec.orphans // their machines are gone: they need a place as soon as that is noticed
 	if launched > allowed {
 		c.broken("I3", "%s: %d launched for %d jobs without a place (at most %d are explained)", s.pool, launched, share, allowed)
@@ -162,13 +161,36 @@ func (w *world) attributeBefore(s *site, before *truth, n int) int {
 
 // beforeRemove checks I5: what is not known never scales in.
 func (c *rules) beforeRemove(g *group, ids []string) {
-	c.write(g)
 	w := c.world
 	signal := w.faults.signal.at(w.now)
 	unknown := signal == scenario.SignalError || signal == scenario.SignalTimeout || signal == scenario.SignalPartial
 	for _, id := range ids {
 		if r := w.runners[machineID(g.site.pool, id)]; unknown && r != nil && !r.dead {
 			c.broken("I5", "%s/%s was removed while the view of the jobs was %s", g.site.pool, id, signal)
+		}
+	}
+}
+
+// beforeCompleteHook checks I1: an instance that is being ended keeps its jobs until
+// they are done, or until the time that it was given for that is over.
+func (c *rules) beforeCompleteHook(g *group, ids []string) {
+	w := c.world
+	for _, id := range ids {
+		d, held := w.rec.pools[g.site.pool].heldFor(id, w.now)
+		if !held || !w.busy(g.site.pool, id) {
+			continue
+		}
+		if limit := w.rosterRules(g.site.pool).DrainTimeout; limit == 0 || d < limit {
+			c.broken("I1", "%s/%s was let go with jobs on it, %s after it was held", g.site.pool, id, d)
+		}
+	}
+}
+
+// beforeReportUnhealthy checks I1: the group ends what it is told of.
+func (c *rules) beforeReportUnhealthy(g *group, ids []string) {
+	for _, id := range ids {
+		if c.world.busy(g.site.pool, id) {
+			c.broken("I1", "%s/%s was reported unhealthy with jobs on it", g.site.pool, id)
 		}
 	}
 }
@@ -201,8 +223,9 @@ func (c *rules) ticked(r *replica) {
 		return
 	}
 	blocked := r.blocked()
+	waiting := r.throttled() // not for long: their jobs stay theirs
 	due := w.attribute(func(s *site, t *truth) int {
-		if blocked[s.pool] {
+		if blocked[s.pool] && !waiting[s.pool] {
 			return 0
 		}
 		return t.room() * t.placesOfNew()
@@ -212,7 +235,7 @@ func (c *rules) ticked(r *replica) {
 		held := r.holds(s.pool)
 		switch {
 		case !held:
-		case due.Pools[s.pool].Launch == 0 || !p.turned:
+		case due.Pools[s.pool].Launch == 0 || !p.turned || waiting[s.pool]:
 			p.starving = 0
 		default:
 			if p.starving++; p.starving > launchWithinTicks {
@@ -230,6 +253,7 @@ func (c *rules) ticked(r *replica) {
 var blocking = []policy.Reason{
 	policy.ReasonMax, policy.ReasonProviderMax, policy.ReasonStepLimit, policy.ReasonStabilization, policy.ReasonCooldown,
 	policy.ReasonHoldStale, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff, policy.ReasonHoldProvider, policy.ReasonHoldBreaker,
+	policy.ReasonGroupHalt, policy.ReasonThrottled,
 }
 
 // blocked lists the pools whose last decision says what keeps a launch back.
@@ -240,8 +264,17 @@ func (r *replica) blocked() map[string]bool {
 		finding, _, _ := strings.Cut(st.Finding, ":")
 		// A pool that can't launch is offered no jobs, so that its decisions have nothing
 		// to be held back from after the first: its finding goes on to say why.
-		out[p.Name()] = finding == "boot_failing" || finding == "cooled_off" || slices.Contains(blocking, st.Hold) ||
+		out[p.Name()] = finding == "boot_failing" || finding == "cooled_off" || finding == "group_halt" || slices.Contains(blocking, st.Hold) ||
 			slices.Contains(blocking, st.Decision.Reason) || slices.Contains(blocking, st.Decision.LimitedBy)
+	}
+	return out
+}
+
+// throttled lists the pools whose provider said when to ask again.
+func (r *replica) throttled() map[string]bool {
+	out := make(map[string]bool)
+	for _, p := range r.pools {
+		out[p.Name()] = r.world.now.Before(p.Status().WaitTill)
 	}
 	return out
 }

@@ -33,7 +33,8 @@ func playTo(t *testing.T, text string, at time.Duration) *world {
 	t.Helper()
 	s, err := scenario.Parse(filepath.Join(t.TempDir(), "story.yaml"), []byte(text))
 	require.NoError(t, err)
-	w := newWorld(t.Context(), s)
+	w, err := newWorld(t.Context(), s, Options{})
+	require.NoError(t, err)
 	w.end = epoch.Add(at)
 	w.begin()
 	for {

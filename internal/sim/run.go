@@ -12,13 +12,21 @@ import (
 // simulate.
 var ErrUnsupported = errors.New("not simulated yet")
 
-// Run plays s to its end, or until nothing more can happen. Its error says that
-// the story could not be played; how it went is in the result.
+// Run plays s on the fake cloud, to its end or until nothing more can happen. Its
+// error says that the story could not be played; how it went is in the result.
 func Run(ctx context.Context, s *scenario.Scenario) (*Result, error) {
+	return RunWith(ctx, s, Options{})
+}
+
+// RunWith is Run on whatever cloud o says.
+func RunWith(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
 	if s.Mode != scenario.Orchestrate {
 		return nil, fmt.Errorf("mode %s: %w; mode orchestrate is", s.Mode, ErrUnsupported)
 	}
-	w := newWorld(ctx, s)
+	w, err := newWorld(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
 	w.begin()
 	if err := w.play(); err != nil {
 		return nil, err

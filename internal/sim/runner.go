@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/providers/fake"
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
 )
 
@@ -29,6 +29,10 @@ type runner struct {
 	draining bool
 	dead     bool
 	uses     int
+
+	notice    pluginsdk.Interruption // of its own instance, by its own word
+	noticedAt time.Time
+	complaint string
 }
 
 // execution is one attempt that runs.
@@ -56,15 +60,17 @@ func (w *world) busy(pool, instance string) bool {
 
 // cloudChanged is told what happens to instances. It may be called in the middle
 // of a tick, so that what follows is planned for the same moment.
-func (w *world) cloudChanged(s *site, ch fake.Change) {
+func (w *world) cloudChanged(s *site, ch Change) {
 	switch ch.Kind {
-	case fake.Launched:
+	case Launched:
 		w.rec.instanceLaunched(s.pool, ch.ID, ch.At)
-	case fake.Ready:
+	case Ready:
 		if ch.Registers {
 			w.after(0, func() { w.boot(s.pool, ch.ID) })
 		}
-	case fake.Ended:
+	case Held:
+		w.rec.pools[s.pool].held[ch.ID] = ch.At
+	case Ended:
 		w.rules.instanceEnded(s.pool, ch)
 		w.rec.instanceEnded(s.pool, ch)
 		if r := w.runners[machineID(s.pool, ch.ID)]; r != nil {

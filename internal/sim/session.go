@@ -49,7 +49,10 @@ func (s *session) connected(r *runner) {
 			r.stop(ref.ID)
 		}
 	}
-	m := router.Machine{ID: r.id, InstanceID: r.instance, Pool: r.pool, Capacity: r.capacity, Busy: len(keep), Uses: r.uses}
+	m := router.Machine{ID: r.id, InstanceID: r.instance, Pool: r.pool, Capacity: r.capacity, Busy: len(keep), Uses: r.uses, Unhealthy: r.complaint}
+	if r.notice.Kind != "" {
+		m.InterruptedAt, m.InterruptionKind, m.InterruptionDeadline = r.noticedAt, string(r.notice.Kind), r.notice.Deadline
+	}
 	if known, ok := w.store.Machine(r.id); ok {
 		m.RegisteredAt, m.LastUsedAt, m.HeartbeatAt = known.RegisteredAt, known.LastUsedAt, known.HeartbeatAt
 	}

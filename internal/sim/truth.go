@@ -8,7 +8,6 @@ import (
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/demand/collect"
-	"github.com/spillway-ci/spillway/providers/fake"
 	"github.com/spillway-ci/spillway/router"
 )
 
@@ -17,6 +16,7 @@ import (
 type truth struct {
 	pool     config.Pool
 	exists   int // in the cloud
+	ending   int // of exists: being ended
 	asked    int // of the group, and not there
 	useful   int // will serve or serves: not leaving, not failed to boot
 	inUse    int
@@ -29,13 +29,13 @@ type truth struct {
 // truth looks at one pool.
 func (w *world) truth(s *site) truth {
 	pool, _ := w.config.Pool(s.pool)
-	st := s.cloud.Status(w.now)
-	t := truth{pool: pool, groupMin: st.Min, groupMax: st.Max}
+	s.cloud.Advance(w.now)
+	t := truth{pool: pool, groupMin: s.cloud.Min(), groupMax: s.cloud.Max()}
 	for _, in := range s.cloud.Existing() {
 		t.exists++
 		t.count(w, in)
 	}
-	t.asked = max(0, st.Desired-t.exists)
+	t.asked = max(0, s.cloud.Desired()-(t.exists-t.ending))
 	young := w.now.Sub(w.rules.pool(s.pool).raisedAt) < pool.Policy.RegisterTimeout
 	if young && !w.cooledOff(s.pool) && w.faults.plugin(s.pool, w.now) == "" {
 		t.useful += t.asked
@@ -44,10 +44,12 @@ func (w *world) truth(s *site) truth {
 	return t
 }
 
-func (t *truth) count(w *world, in *fake.Instance) {
+func (t *truth) count(w *world, in Instance) {
 	r := w.runners[machineID(t.pool.Name, in.ID)]
 	switch {
-	case !in.Interrupted.IsZero():
+	case in.Ending:
+		t.ending++
+	case in.Doomed:
 	case r == nil:
 		if w.now.Sub(in.LaunchedAt) < t.pool.Policy.RegisterTimeout {
 			t.useful++

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	"github.com/spillway-ci/spillway/internal/sim/memstore"
-	"github.com/spillway-ci/spillway/providers/fake"
 	"github.com/spillway-ci/spillway/store"
 )
 
@@ -33,6 +33,7 @@ type world struct {
 	end     time.Time
 	agenda  agenda
 	config  *config.Config
+	cloudOf NewCloud
 	clouds  []*site // by pool, in the order of the configuration
 	store   *memstore.Store
 	jobs    map[spillway.JobID]*scenario.Job
@@ -45,17 +46,18 @@ type world struct {
 
 	rec   *recorder
 	rules *rules
+	err   error // why the story can't go on; nil = it can
 }
 
 // site is the cloud behind one pool.
 type site struct {
 	pool  string
-	cloud *fake.Cloud
+	cloud Cloud
 }
 
-func newWorld(ctx context.Context, s *scenario.Scenario) *world {
+func newWorld(ctx context.Context, s *scenario.Scenario, o Options) (*world, error) {
 	w := &world{
-		ctx: ctx, story: s, now: epoch, end: epoch.Add(s.Duration), config: s.Config,
+		ctx: ctx, story: s, now: epoch, end: epoch.Add(s.Duration), config: s.Config, cloudOf: o.Cloud,
 		jobs:    make(map[spillway.JobID]*scenario.Job, len(s.Jobs)),
 		runners: make(map[spillway.MachineID]*runner),
 		running: make(map[spillway.JobID]*runner),
@@ -66,34 +68,54 @@ func newWorld(ctx context.Context, s *scenario.Scenario) *world {
 	w.faults.init()
 	w.store.Changed = w.rec.jobChanged
 	w.store.Ordered = func() { w.after(0, w.drainsOrdered) }
-	w.addSites()
+	if w.cloudOf == nil {
+		w.cloudOf = FakeCloud
+	}
+	if err := w.addSites(); err != nil {
+		return nil, err
+	}
 	for range s.Replicas {
 		w.replicas = append(w.replicas, newReplica(w, len(w.replicas)))
 	}
-	return w
+	return w, nil
 }
 
 // addSites gives each pool of the configuration its cloud, if it has none yet.
-func (w *world) addSites() {
+func (w *world) addSites() error {
 	for i := range w.config.Pools {
 		name := w.config.Pools[i].Name
 		if w.site(name) != nil {
 			continue
 		}
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(name)) // a hash never fails
-		s := &site{pool: name, cloud: fake.NewCloud(w.story.Clouds[name], w.now, w.story.Seed^h.Sum64())}
-		s.cloud.Busy = func(id string) bool { return w.busy(name, id) }
-		s.cloud.Observe = func(ch fake.Change) { w.cloudChanged(s, ch) }
-		w.clouds = append(w.clouds, s)
-		w.rec.addPool(s)
-		for _, in := range s.cloud.Instances() {
-			w.rec.instanceLaunched(name, in.ID, w.now)
-			if in.Registers {
-				w.after(0, func() { w.boot(name, in.ID) })
-			}
+		if err := w.addSite(name); err != nil {
+			return fmt.Errorf("the cloud of pool %s: %w", name, err)
 		}
 	}
+	return nil
+}
+
+func (w *world) addSite(name string) error {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // a hash never fails
+	s := &site{pool: name}
+	cloud, err := w.cloudOf(Setup{
+		Pool: name, Config: w.story.Clouds[name], Seed: w.story.Seed ^ h.Sum64(), Now: func() time.Time { return w.now },
+		Busy:    func(id string) bool { return w.busy(name, id) },
+		Observe: func(ch Change) { w.cloudChanged(s, ch) },
+	})
+	if err != nil {
+		return err
+	}
+	s.cloud = cloud
+	w.clouds = append(w.clouds, s)
+	w.rec.addPool(s)
+	for _, in := range cloud.Existing() {
+		w.rec.instanceLaunched(name, in.ID, w.now)
+		if in.Registers {
+			w.after(0, func() { w.boot(name, in.ID) })
+		}
+	}
+	return nil
 }
 
 func (w *world) site(pool string) *site {
@@ -139,6 +161,9 @@ func (w *world) play() error {
 			if err := w.ctx.Err(); err != nil {
 				return err
 			}
+		}
+		if w.err != nil {
+			return w.err
 		}
 		at, ok := w.nextMoment()
 		if !ok || at.After(w.end) {

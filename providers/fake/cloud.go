@@ -27,6 +27,8 @@ const (
 	ByScaleIn    Cause = "scale_in"    // desired was lowered by SetDesired and the group chose
 	BySomebody   Cause = "external"    // somebody else ended it or lowered desired
 	Interruption Cause = "interrupted" // the cloud took it back
+	ByHealth     Cause = "unhealthy"   // the group replaces it: ReportUnhealthy named it
+	ByTimeout    Cause = "timeout"     // its launching hook ran out
 )
 
 // ChangeKind is what happened to an instance.
@@ -36,6 +38,7 @@ type ChangeKind int
 const (
 	Launched ChangeKind = iota + 1
 	Ready               // it runs; its runner registers now, if it ever does
+	Held                // it is being ended, and a hook holds it
 	Ended
 )
 
@@ -45,7 +48,7 @@ type Change struct {
 	Kind      ChangeKind
 	ID        string
 	Registers bool  // with Ready: its runner registers
-	Cause     Cause // with Ended
+	Cause     Cause // with Held and Ended
 }
 
 // Instance is one instance that exists or existed.
@@ -57,12 +60,21 @@ type Instance struct {
 	Protected   bool
 	Interrupted time.Time // when the cloud takes it; zero = it does not
 	EndedAt     time.Time // zero = it exists
+	Unhealthy   bool
+	Kept        bool
+	Hook        pluginsdk.Hook // what holds it
 
-	ready bool // ReadyAt has passed
+	ready     bool      // ReadyAt has passed
+	holdsTill time.Time // with Hook: when that runs out
+	cause     Cause     // with TerminationHook: who ends it
 }
 
 // Exists reports whether the instance has not ended.
 func (i *Instance) Exists() bool { return i.EndedAt.IsZero() }
+
+// Ending reports whether the instance is being ended: it bills still, and has left
+// the group's desired number.
+func (i *Instance) Ending() bool { return i.Hook == pluginsdk.TerminationHook }
 
 // Cloud is one group. It belongs to one goroutine. Time is given to every method
 // and never goes backwards; each method first lets happen what is due.
@@ -112,7 +124,7 @@ func NewCloud(cfg Config, start time.Time, seed uint64) *Cloud {
 	for range cfg.Initial {
 		in := c.newInstance(start, 0)
 		in.Registers = !slices.Contains(cfg.NeverRegister.IDs, in.ID)
-		in.ready = true
+		in.ready, in.Hook = true, pluginsdk.NoHook
 	}
 	return c
 }
@@ -145,14 +157,18 @@ func (c *Cloud) Max() int { return c.cfg.Max }
 // Status is the group at now; the caller fills in its name.
 func (c *Cloud) Status(now time.Time) pluginsdk.GroupStatus {
 	c.Advance(now)
-	return pluginsdk.GroupStatus{
+	st := pluginsdk.GroupStatus{
 		Desired:      c.desired,
 		Min:          c.cfg.Min,
 		Max:          c.cfg.Max,
-		InTransition: c.outstanding() > 0 || slices.ContainsFunc(c.alive, func(in *Instance) bool { return !in.ready }),
+		InTransition: c.outstanding() > 0 || slices.ContainsFunc(c.alive, (*Instance).inTransition),
 		Failures:     slices.Clone(c.failures),
 	}
+	st.LaunchHalt, st.RemovalHalt = c.halted(now)
+	return st
 }
+
+func (i *Instance) inTransition() bool { return !i.ready || i.Hook != pluginsdk.NoHook }
 
 // List returns the instances that can be seen at now.
 func (c *Cloud) List(now time.Time) []pluginsdk.Instance {
@@ -162,15 +178,23 @@ func (c *Cloud) List(now time.Time) []pluginsdk.Instance {
 		if now.Before(c.visibleAt(in)) {
 			continue
 		}
-		state := pluginsdk.StateCreating
-		if in.ready {
-			state = pluginsdk.StateRunning
-		}
 		out = append(out, pluginsdk.Instance{
-			ID: in.ID, State: state, LaunchedAt: in.LaunchedAt, Protected: in.Protected,
+			ID: in.ID, State: in.state(), LaunchedAt: in.LaunchedAt, Protected: in.Protected,
+			Unhealthy: in.Unhealthy, Hook: in.Hook, Kept: in.Kept,
 		})
 	}
 	return out
+}
+
+func (i *Instance) state() pluginsdk.InstanceState {
+	switch {
+	case i.Ending():
+		return pluginsdk.StateDeleting
+	case !i.ready || i.Hook == pluginsdk.LaunchHook:
+		return pluginsdk.StateCreating
+	default:
+		return pluginsdk.StateRunning
+	}
 }
 
 // SetDesired is Provider.SetDesired.
@@ -189,6 +213,9 @@ func (c *Cloud) SetDesired(now time.Time, target, expected int) (int, error) {
 	if err := c.refusal(now, target > c.desired); err != nil {
 		return c.desired, err
 	}
+	if why, _ := c.halted(now); why != "" && target > c.desired {
+		return c.desired, pluginsdk.Errorf(pluginsdk.KindInvalid, "%s", why)
+	}
 	c.desired = target
 	c.converge(now, ByScaleIn)
 	return c.desired, nil
@@ -201,6 +228,9 @@ func (c *Cloud) Remove(now time.Time, ids []string) ([]pluginsdk.RemoveResult, e
 	if err := c.refusal(now, false); err != nil {
 		return nil, err
 	}
+	if _, why := c.halted(now); why != "" {
+		return nil, pluginsdk.Errorf(pluginsdk.KindInvalid, "%s", why)
+	}
 	results := make([]pluginsdk.RemoveResult, len(ids))
 	for i, id := range ids {
 		results[i] = c.removeOne(now, id)
@@ -212,8 +242,11 @@ func (c *Cloud) Remove(now time.Time, ids []string) ([]pluginsdk.RemoveResult, e
 func (c *Cloud) removeOne(now time.Time, id string) pluginsdk.RemoveResult {
 	in := c.byID[id]
 	switch {
-	case in == nil || !in.Exists():
+	case in == nil || !in.Exists() || in.Ending():
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.AlreadyGone}
+	case in.Kept:
+		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.NotRemoved, Err: pluginsdk.Errorf(
+			pluginsdk.KindInvalid, "somebody has marked it as not to be touched")}
 	case c.desired-1 < c.cfg.Min:
 		return pluginsdk.RemoveResult{ID: id, Outcome: pluginsdk.NotRemoved, Err: pluginsdk.Errorf(
 			pluginsdk.KindInvalid, "desired would fall below the group's min %d", c.cfg.Min)}
@@ -259,7 +292,9 @@ func (c *Cloud) Protect(now time.Time, ids []string, protected bool) error {
 func (c *Cloud) refusal(now time.Time, raises bool) error {
 	for _, w := range c.cfg.Errors {
 		if w.Delivery == ByCall && w.meets(now.Sub(c.start), raises) && c.chance(w.Ratio) {
-			return pluginsdk.Errorf(w.Kind, "the fake cloud refuses this call")
+			err := pluginsdk.Errorf(w.Kind, "the fake cloud refuses this call")
+			err.RetryAfter = w.RetryAfter
+			return err
 		}
 	}
 	return nil
@@ -295,6 +330,10 @@ func (c *Cloud) newInstance(now time.Time, boot time.Duration) *Instance {
 		ReadyAt:    now.Add(boot),
 		Protected:  c.cfg.Protected,
 	}
+	if c.cfg.LaunchHook > 0 {
+		in.Hook, in.holdsTill = pluginsdk.LaunchHook, now.Add(c.cfg.LaunchHook)
+	}
+	in.Kept = slices.Contains(c.cfg.Kept, in.ID)
 	in.Registers = !never.All && (never.Every == 0 || n%never.Every != 0) && !slices.Contains(never.IDs, in.ID)
 	c.all = append(c.all, in)
 	c.alive = append(c.alive, in)

@@ -12,7 +12,7 @@ import (
 const (
 	// MaxInstances bounds the group's max [instances].
 	MaxInstances = 20_000
-	// MaxErrorWindows bounds Config.Errors [entries].
+	// MaxErrorWindows bounds Config.Errors and Config.Halts [entries].
 	MaxErrorWindows = 1_000
 	// MaxDuration bounds every duration of a Config.
 	MaxDuration = 366 * 24 * time.Hour
@@ -44,6 +44,24 @@ type Config struct {
 	// Otherwise desired falls with it.
 	AutoReplace  bool    `json:"auto_replace"`
 	PricePerHour float64 `json:"price"` // per instance
+	// LaunchHook and TerminationHook hold each instance that is launched or ended until
+	// CompleteHook, and at most for so long; 0 = there is no such hook. What a
+	// terminating hook holds has left desired already; what a launching hook holds for
+	// too long is ended.
+	LaunchHook      time.Duration `json:"launch_hook"`
+	TerminationHook time.Duration `json:"termination_hook"`
+	Halts           []Halt        `json:"halts"`
+	Kept            []string      `json:"kept"` // ids that somebody has marked as not to be touched
+}
+
+// Halt is a time in which the group launches or removes nothing, counted from the
+// start. Calls that want it are refused as invalid.
+type Halt struct {
+	From time.Duration `json:"from"`
+	To   time.Duration `json:"to"`
+	// Launch and Removal say why, for a person; empty = not halted.
+	Launch  string `json:"launch"`
+	Removal string `json:"removal"`
 }
 
 // Boot is how long it takes from launch until the instance runs and registers:
@@ -79,6 +97,8 @@ type ErrorWindow struct {
 	Kind     pluginsdk.Kind `json:"kind"`
 	Ratio    float64        `json:"ratio"` // of the calls (ByCall) or the instances (ByActivity)
 	Delivery Delivery       `json:"delivery"`
+	// RetryAfter is when the cloud says that it may be asked again; 0 = it doesn't say.
+	RetryAfter time.Duration `json:"retry_after"`
 }
 
 // Victim is whom the group takes when desired is lowered without a name.
@@ -123,6 +143,13 @@ func (c Config) mistakes() (errs []error) {
 	check(outside(c.LateFill), "late_fill: use 0s to %s", MaxDuration)
 	check(outside(c.VisibleAfter), "visible_after: use 0s to %s", MaxDuration)
 	check(c.PricePerHour < 0, "price %g is negative", c.PricePerHour)
+	check(outside(c.LaunchHook), "launch_hook: use 0s to %s", MaxDuration)
+	check(outside(c.TerminationHook), "termination_hook: use 0s to %s", MaxDuration)
+	check(len(c.Halts) > MaxErrorWindows, "%d halts, at most %d are allowed", len(c.Halts), MaxErrorWindows)
+	for i, h := range c.Halts {
+		check(h.From < 0 || h.To <= h.From, "halts[%d]: from %s to %s is not a span of time", i, h.From, h.To)
+		check(h.Launch == "" && h.Removal == "", "halts[%d]: say why, with launch or removal", i)
+	}
 	check(len(c.Errors) > MaxErrorWindows, "%d errors, at most %d are allowed", len(c.Errors), MaxErrorWindows)
 	switch c.Victim {
 	case BusyFirst, Oldest, RandomVictim:
@@ -145,6 +172,8 @@ func (w ErrorWindow) validate() error {
 		return fmt.Errorf("from %s to %s is not a span of time", w.From, w.To)
 	case w.Ratio < 0 || w.Ratio > 1:
 		return fmt.Errorf("ratio %g: use 0 to 1", w.Ratio)
+	case w.RetryAfter < 0 || w.RetryAfter > MaxDuration:
+		return fmt.Errorf("retry_after: use 0s to %s", MaxDuration)
 	case w.Delivery != ByCall && w.Delivery != ByActivity:
 		return fmt.Errorf("delivery %q: use call or activity", w.Delivery)
 	}

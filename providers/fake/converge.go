@@ -48,6 +48,9 @@ func (c *Cloud) earliest() (at time.Time, ok bool) {
 			consider(in.ReadyAt)
 		}
 		consider(in.Interrupted)
+		if in.Hook != pluginsdk.NoHook {
+			consider(in.holdsTill)
+		}
 	}
 	for _, r := range c.requests {
 		consider(r.at)
@@ -64,6 +67,7 @@ func (c *Cloud) happen(at time.Time) {
 		if !in.Interrupted.IsZero() && !in.Interrupted.After(at) {
 			c.lose(at, in, Interruption)
 		}
+		c.runOut(at, in)
 	}
 	waiting := c.requests
 	c.requests = nil
@@ -85,7 +89,7 @@ func (c *Cloud) happen(at time.Time) {
 // converge makes the group want what desired says: it asks for what is missing,
 // or takes back and ends what is too much.
 func (c *Cloud) converge(now time.Time, cause Cause) {
-	gap := c.desired - len(c.alive) - c.outstanding()
+	gap := c.desired - c.serving() - c.outstanding()
 	switch {
 	case gap > 0:
 		c.request(now, gap)
@@ -162,7 +166,7 @@ func (c *Cloud) shrink(now time.Time, n int, cause Cause) {
 func (c *Cloud) victims(n int) []*Instance {
 	var list []*Instance
 	for _, in := range c.alive {
-		if !in.Protected {
+		if !in.Protected && !in.Ending() {
 			list = append(list, in)
 		}
 	}
@@ -205,9 +209,16 @@ func (c *Cloud) cancel(n int) {
 	}
 }
 
+// end ends an instance. A terminating hook holds it first, but for what the cloud
+// takes: that it takes at its own time.
 func (c *Cloud) end(now time.Time, in *Instance, cause Cause) {
+	if c.cfg.TerminationHook > 0 && cause != Interruption && !in.Ending() {
+		in.Hook, in.holdsTill, in.cause = pluginsdk.TerminationHook, now.Add(c.cfg.TerminationHook), cause
+		c.tell(Change{At: now, Kind: Held, ID: in.ID, Cause: cause})
+		return
+	}
 	in.EndedAt = now
-	in.Interrupted = time.Time{}
+	in.Interrupted, in.Hook = time.Time{}, pluginsdk.NoHook
 	c.alive = slices.DeleteFunc(c.alive, func(o *Instance) bool { return o == in })
 	c.tell(Change{At: now, Kind: Ended, ID: in.ID, Cause: cause})
 }
@@ -216,8 +227,12 @@ func (c *Cloud) end(now time.Time, in *Instance, cause Cause) {
 // falls with it; it never falls below min, and not because of an instance that
 // was more than desired.
 func (c *Cloud) lose(now time.Time, in *Instance, cause Cause) {
+	counted := !in.Ending()
 	c.end(now, in, cause)
-	if !c.cfg.AutoReplace && c.desired > len(c.alive)+c.outstanding() {
+	if !counted {
+		return
+	}
+	if !c.cfg.AutoReplace && c.desired > c.serving()+c.outstanding() {
 		c.desired = max(c.desired-1, c.cfg.Min)
 	}
 	c.converge(now, cause)

@@ -8,15 +8,17 @@ import (
 
 // The calls that can be made to fail.
 const (
-	opStatus     = "status"
-	opList       = "list"
-	opSetDesired = "set_desired"
-	opRemove     = "remove"
-	opWithdraw   = "withdraw"
-	opProtect    = "protect"
+	opStatus          = "status"
+	opList            = "list"
+	opSetDesired      = "set_desired"
+	opRemove          = "remove"
+	opWithdraw        = "withdraw"
+	opProtect         = "protect"
+	opCompleteHook    = "complete_hook"
+	opReportUnhealthy = "report_unhealthy"
 )
 
-var ops = []string{opStatus, opList, opSetDesired, opRemove, opWithdraw, opProtect}
+var ops = []string{opStatus, opList, opSetDesired, opRemove, opWithdraw, opProtect, opCompleteHook, opReportUnhealthy}
 
 // The faults of the plugin itself, as opposed to its cloud's.
 const (

@@ -40,6 +40,7 @@ func (p *Provider) Describe(context.Context) (pluginsdk.Description, error) {
 		Version: Version,
 		Capabilities: []pluginsdk.Capability{
 			pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanCompareAndSet,
+			pluginsdk.CanCompleteHook, pluginsdk.CanReportHealth,
 		},
 		ConfigSchema: ConfigSchema,
 	}, nil
@@ -158,7 +159,23 @@ func (p *Provider) Withdraw(ctx context.Context, group string, expected int, tok
 
 // Protect implements pluginsdk.Provider.
 func (p *Provider) Protect(ctx context.Context, group string, ids []string, protected bool) error {
-	if err := p.misbehave(ctx, opProtect); err != nil {
+	return p.onInstances(ctx, opProtect, group, ids, func(c *Cloud, now time.Time, ids []string) error {
+		return c.Protect(now, ids, protected)
+	})
+}
+
+// CompleteHook implements pluginsdk.Provider.
+func (p *Provider) CompleteHook(ctx context.Context, group string, ids []string) error {
+	return p.onInstances(ctx, opCompleteHook, group, ids, (*Cloud).CompleteHook)
+}
+
+// ReportUnhealthy implements pluginsdk.Provider.
+func (p *Provider) ReportUnhealthy(ctx context.Context, group string, ids []string) error {
+	return p.onInstances(ctx, opReportUnhealthy, group, ids, (*Cloud).ReportUnhealthy)
+}
+
+func (p *Provider) onInstances(ctx context.Context, op, group string, ids []string, do func(*Cloud, time.Time, []string) error) error {
+	if err := p.misbehave(ctx, op); err != nil {
 		return err
 	}
 	if err := pluginsdk.CheckInstances(ids); err != nil {
@@ -170,7 +187,7 @@ func (p *Provider) Protect(ctx context.Context, group string, ids []string, prot
 	if err != nil {
 		return err
 	}
-	return cloud.Protect(time.Now(), ids, protected)
+	return do(cloud, time.Now(), ids)
 }
 
 // Close implements pluginsdk.Provider.

@@ -51,7 +51,8 @@ const ConfigSchema = `{
             "properties": {
               "from": {"$ref": "#/$defs/duration"}, "to": {"$ref": "#/$defs/duration"},
               "kind": {"$ref": "#/$defs/kind"}, "ratio": {"$ref": "#/$defs/ratio"},
-              "delivery": {"enum": ["call", "activity"]}
+              "delivery": {"enum": ["call", "activity"]},
+              "retry_after": {"$ref": "#/$defs/duration", "description": "when the cloud says that it may be asked again"}
             }
           }
         },
@@ -61,13 +62,26 @@ const ConfigSchema = `{
         "victim": {"enum": ["busy_first", "oldest", "random"]},
         "protected": {"type": "boolean"},
         "auto_replace": {"type": "boolean"},
-        "price": {"type": "number", "minimum": 0, "description": "per instance-hour"}
+        "price": {"type": "number", "minimum": 0, "description": "per instance-hour"},
+        "launch_hook": {"$ref": "#/$defs/duration", "description": "a launched instance is held until complete_hook, at most so long"},
+        "termination_hook": {"$ref": "#/$defs/duration", "description": "an instance that is ended is held until complete_hook, at most so long"},
+        "halts": {
+          "type": "array", "maxItems": 1000, "description": "when nothing is launched or removed, and why",
+          "items": {
+            "type": "object", "additionalProperties": false, "required": ["to"],
+            "properties": {
+              "from": {"$ref": "#/$defs/duration"}, "to": {"$ref": "#/$defs/duration"},
+              "launch": {"type": "string"}, "removal": {"type": "string"}
+            }
+          }
+        },
+        "kept": {"type": "array", "items": {"type": "string"}, "description": "instances that somebody has marked as not to be touched"}
       }
     },
     "fault": {
       "type": "object", "additionalProperties": false, "required": ["on", "do"],
       "properties": {
-        "on": {"enum": ["status", "list", "set_desired", "remove", "withdraw", "protect"]},
+        "on": {"enum": ["status", "list", "set_desired", "remove", "withdraw", "protect", "complete_hook", "report_unhealthy"]},
         "do": {"enum": ["hang", "exit", "error"]},
         "kind": {"$ref": "#/$defs/kind"},
         "after": {"type": "integer", "minimum": 0, "description": "calls that pass first"},

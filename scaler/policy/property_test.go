@@ -54,6 +54,9 @@ func drawSeen(t *rapid.T, capacity int) policy.Observation {
 	o.InUse = rapid.IntRange(0, o.Usable).Draw(t, "in use")
 	o.Running = rapid.IntRange(o.InUse, o.InUse*capacity).Draw(t, "running")
 	o.Removable = rapid.IntRange(0, o.Usable-o.InUse).Draw(t, "removable")
+	if rare("floor") {
+		o.Floor = rapid.IntRange(0, 30).Draw(t, "floor jobs")
+	}
 	o.Unfilled = rapid.IntRange(0, o.Booting).Draw(t, "unfilled")
 	o.Withdrawable = rapid.IntRange(0, o.Unfilled).Draw(t, "withdrawable")
 	o.GroupDesired = max(0, inGroup(o)+rapid.SampledFrom([]int{0, 0, 0, -2, 2}).Draw(t, "drift"))
@@ -61,10 +64,12 @@ func drawSeen(t *rapid.T, capacity int) policy.Observation {
 		o.CooledOff = t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "until")) * time.Minute)
 	}
 	if rare("no scale-in") {
-		o.NoScaleIn, o.NoScaleInWhy = policy.ReasonHoldWarmup, "warming up"
+		o.NoScaleIn = rapid.SampledFrom([]policy.Reason{policy.ReasonHoldWarmup, policy.ReasonGroupHalt, policy.ReasonThrottled}).Draw(t, "no scale-in why")
+		o.NoScaleInWhy = "warming up"
 	}
 	if rare("no launch") {
-		o.NoLaunch, o.NoLaunchWhy = policy.ReasonHoldBreaker, "boots fail"
+		o.NoLaunch = rapid.SampledFrom([]policy.Reason{policy.ReasonHoldBreaker, policy.ReasonGroupHalt, policy.ReasonThrottled}).Draw(t, "no launch why")
+		o.NoLaunchWhy = "boots fail"
 	}
 	if rare("provider down") {
 		o.ProviderDown = "crash loop"
@@ -247,6 +252,7 @@ func TestTheTraceIsAChainThatEndsAtTheDecision(t *testing.T) {
 }
 
 var reasons = []policy.Reason{
+	policy.ReasonGroupHalt, policy.ReasonThrottled, policy.ReasonFloor,
 	policy.ReasonSteady, policy.ReasonDemand, policy.ReasonIdle, policy.ReasonHeadroom, policy.ReasonMin, policy.ReasonMax,
 	policy.ReasonProviderMax, policy.ReasonStepLimit, policy.ReasonTolerance, policy.ReasonStabilization, policy.ReasonCooldown,
 	policy.ReasonIdleTime, policy.ReasonHoldStale, policy.ReasonHoldPartial, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff,

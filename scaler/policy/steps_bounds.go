@@ -136,6 +136,7 @@ func (c *calculation) drifted() bool {
 
 // mayAssert reports whether the number that we hold may be written again now.
 func (c *calculation) mayAssert() bool {
-	return c.drifted() && !c.p.Paused && c.o.ProviderDown == "" && !c.o.CooledOff.After(c.now) &&
+	refused := c.o.NoLaunch == ReasonGroupHalt || c.o.NoLaunch == ReasonThrottled
+	return c.drifted() && !c.p.Paused && c.o.ProviderDown == "" && !refused && !c.o.CooledOff.After(c.now) &&
 		c.held() <= c.o.GroupMax
 }

@@ -102,6 +102,15 @@ func (c *calculation) headroom() {
 		idle, c.p.IdleCount, c.p.IdleFactor, c.o.InUse)
 }
 
+// floor keeps what a count of the jobs asks for, as far as it is there: a number
+// without the jobs behind it is no reason to launch.
+func (c *calculation) floor() {
+	least := min(c.present, ceilDiv(c.o.Floor, c.capacity()))
+	if c.n < least {
+		c.restrain(least, "floor", ReasonFloor, "a count says %d jobs", c.o.Floor)
+	}
+}
+
 // idleInstances rounds the ratio up, but not for an error of the last bits: 10 %
 // of 30 is 3.
 func (c *calculation) idleInstances() int {

@@ -84,14 +84,14 @@ func TestI1_ARemovalThatFailedNeedsItsProofAgain(t *testing.T) {
 	f.ack("a")
 	f.pass(2 * time.Second)
 	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
-	f.RemoveAsked(f.now, []string{"a"})
+	f.RemoveAsked(f.now, []Removal{{"a", Idle}})
 	f.RemoveFailed("a")
 	require.Equal(t, Draining, f.Instances["a"].Phase)
 	f.pass(time.Minute)
 	require.Empty(t, f.Removals(f.now, false), "a hold holds for it too")
 	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
 
-	f.RemoveAsked(f.now, []string{"a"}) // accepted, and nothing happens
+	f.RemoveAsked(f.now, []Removal{{"a", Idle}}) // accepted, and nothing happens
 	f.machines["a"].Draining, f.machines["a"].Busy = false, 1
 	f.pass(time.Minute)
 	require.Empty(t, f.Removals(f.now, true), "its drain was lost, and it has a job")
@@ -105,9 +105,9 @@ func TestAFailedRemovalOfAnInterruptedInstanceLeavesItInterrupted(t *testing.T) 
 	f.launch("a")
 	f.register("a")
 	f.look()
-	f.Interrupt("a")
+	f.Interrupt(Notice{Instance: "a", Kind: "spot"})
 	f.Leaving(f.now)
-	f.RemoveAsked(f.now, []string{"a"})
+	f.RemoveAsked(f.now, []Removal{{"a", Idle}})
 	f.RemoveFailed("a")
 	require.Equal(t, Interrupted, f.Instances["a"].Phase)
 }

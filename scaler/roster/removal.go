@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -20,7 +21,7 @@ func (r *Roster) Drain(now time.Time, n int) []Order {
 		if len(out) >= n {
 			break
 		}
-		if !r.provenIdle(now, in) || now.Sub(in.lastUsed) < r.rules.IdleTime {
+		if in.Kept || !r.provenIdle(now, in) || now.Sub(in.lastUsed) < r.rules.IdleTime {
 			continue
 		}
 		in.Phase, in.DrainedAt, in.DrainReason = Draining, now, "idle"
@@ -49,13 +50,17 @@ func (r *Roster) takeBack(in *Instance, why string) Order {
 
 // Leaving orders the drain of instances that leave for good and were not told yet,
 // or that nobody has acknowledged in time: the order may be lost with the store.
+// One that somebody keeps is left alone unless it goes whatever we do.
 func (r *Roster) Leaving(now time.Time) []Order {
 	var out []Order
-	for _, in := range r.sorted(byLastUsed, UsedUp, Interrupted) {
-		untold := in.DrainedAt.IsZero() || (!r.acknowledged(now, in) && now.Sub(in.DrainedAt) >= r.rules.AckTimeout)
-		if in.Machine != "" && untold {
-			in.DrainedAt, in.DrainReason = now, string(in.Phase)
-			out = append(out, Order{Instance: in.ID, Machine: in.Machine, On: true, Reason: string(in.Phase)})
+	for _, in := range r.sorted(byLastUsed, UsedUp, Interrupted, Broken, Zombie, Removing) {
+		doomed := in.Phase == Interrupted || in.Phase == Removing
+		if in.Machine == "" || (in.Kept && !doomed) || (in.Phase == Removing && in.Hook != TerminationHook) {
+			continue
+		}
+		if in.DrainedAt.IsZero() || (!r.acknowledged(now, in) && now.Sub(in.DrainedAt) >= r.rules.AckTimeout) {
+			in.DrainedAt, in.DrainReason = now, cmp.Or(in.DrainReason, string(in.Phase))
+			out = append(out, Order{Instance: in.ID, Machine: in.Machine, On: true, Reason: in.DrainReason})
 		}
 	}
 	return out
@@ -67,6 +72,9 @@ func (r *Roster) SecondLook(now time.Time) (aborted []Order) {
 	for _, in := range r.sorted(byLastUsed, Draining) {
 		acked := r.acknowledged(now, in)
 		switch {
+		case in.Kept:
+			r.note(in.ID, DrainAborted, "somebody keeps it")
+			aborted = append(aborted, r.takeBack(in, "kept"))
 		case acked && in.heartbeatAt.After(in.ackedAt) && in.inUse > 0:
 			r.note(in.ID, DrainAborted, "the second look found %d jobs", in.inUse)
 			aborted = append(aborted, r.takeBack(in, "found busy"))
@@ -87,6 +95,7 @@ const (
 	NeverRegistered Evidence = "never_registered" // no contact since launch, register_timeout over
 	LostForGood     Evidence = "lost"             // silent for silent_timeout, and the provider agrees
 	StillThere      Evidence = "still_there"      // removed before, and still there
+	Unhealthy       Evidence = "unhealthy"        // broken, and idle as above
 )
 
 // Removal is an instance that may be removed now.
@@ -96,16 +105,13 @@ type Removal struct {
 }
 
 // Removals returns who may be removed now. scaleIn false (a hold): only what has
-// never registered and what was asked for before.
+// never registered and what was asked for before. Who is silent is Lost's to say.
 func (r *Roster) Removals(now time.Time, scaleIn bool) []Removal {
 	var out []Removal
-	for _, in := range r.sorted(byLastUsed, BootFailed, Removing, Draining, UsedUp, Interrupted) {
-		if ev := r.evidence(now, in, scaleIn); ev != "" && in.Listed {
+	for _, in := range r.sorted(byLastUsed, BootFailed, Removing, Draining, UsedUp, Interrupted, Broken) {
+		if ev := r.evidence(now, in, scaleIn); ev != "" && in.Listed && !in.Kept {
 			out = append(out, Removal{Instance: in.ID, Evidence: ev})
 		}
-	}
-	if scaleIn {
-		out = append(out, r.lostForGood(now)...)
 	}
 	return out
 }
@@ -116,20 +122,23 @@ func (r *Roster) evidence(now time.Time, in *Instance, scaleIn bool) Evidence {
 	}
 	switch in.Phase {
 	case BootFailed:
-		// Positive evidence: machines were seen whole since the launch, and none of
-		// them was this instance's.
-		if in.Machine == "" && r.startedAt.Add(r.rules.SilentAfter).Before(now) && now.Sub(r.heardAll) < r.rules.SilentAfter {
+		if r.withoutMachine(now, in) {
 			return NeverRegistered
 		}
 	case Removing:
-		if !in.RemovedAt.IsZero() && in.inUse == 0 { // its drain may have been lost since
+		held := in.Hook == TerminationHook                    // it goes when that lets it go
+		if !in.RemovedAt.IsZero() && in.inUse == 0 && !held { // its drain may have been lost since
 			return StillThere
 		}
 	case Draining, UsedUp, Interrupted:
 		if scaleIn && r.idleTwice(now, in) {
 			return Idle
 		}
-	case Booting, Usable, Silent:
+	case Broken:
+		if scaleIn && r.idleTwice(now, in) {
+			return Unhealthy
+		}
+	case Booting, Usable, Silent, Zombie:
 	}
 	return ""
 }
@@ -154,17 +163,28 @@ func (r *Roster) acknowledged(now time.Time, in *Instance) bool {
 	case !in.ackedAt.Before(in.DrainedAt):
 		return true
 	default:
-		return (in.Phase == UsedUp || in.Phase == Interrupted) &&
+		return (in.Leaves != "" || in.Phase == Removing) &&
 			now.Sub(in.DrainedAt) >= r.rules.AckTimeout && in.heartbeatAt.After(in.DrainedAt)
 	}
 }
 
-// lostForGood paces the removal of silent instances: max(5, max/4) a pass, not
-// while more than half of all fell silent together, and only where the provider
-// says too that something is wrong.
-func (r *Roster) lostForGood(now time.Time) []Removal {
+// lostPass is the time between two passes of removing silent instances: the next
+// ones may still come back while the first are replaced.
+const lostPass = 2 * time.Minute
+
+// Lost returns the silent instances that may be removed now: silent for
+// silent_timeout, and only where the provider says too that something is wrong.
+// They go in passes of max(5, max/4). While more than half of all are silent it is
+// more likely the network or us: nothing goes before the last of them has been
+// silent for twice as long. That the provider still finds them dead by then is
+// better proof than their number, and a pool must not stay at its maximum with
+// nothing alive in it.
+func (r *Roster) Lost(now time.Time) []Removal {
+	if now.Sub(r.LostAt) < lostPass {
+		return nil
+	}
 	silent := r.sorted(func(a, b *Instance) int { return a.SilentAt.Compare(b.SilentAt) }, Silent)
-	if len(silent)*2 > len(r.Instances) {
+	if n := len(silent); n*2 > len(r.Instances) && now.Sub(silent[n-1].SilentAt) < 2*r.rules.SilentTimeout {
 		return nil
 	}
 	var out []Removal
@@ -172,25 +192,40 @@ func (r *Roster) lostForGood(now time.Time) []Removal {
 		if len(out) >= max(5, r.rules.Max/4) {
 			break
 		}
-		if in.Unhealthy && in.Listed && now.Sub(in.SilentAt) >= r.rules.SilentTimeout {
+		if in.Unhealthy && in.Listed && !in.Kept && now.Sub(in.SilentAt) >= r.rules.SilentTimeout {
 			out = append(out, Removal{Instance: in.ID, Evidence: LostForGood})
 		}
 	}
 	return out
 }
 
-// RemoveAsked records that the removal of ids was asked for. It is called before
-// the provider is, so that after a crash the question is asked again and not
-// forgotten.
-func (r *Roster) RemoveAsked(now time.Time, ids []string) {
-	for _, id := range ids {
-		if in, ok := r.Instances[id]; ok {
-			in.RemovedAt, in.Phase = now, Removing
+// RemoveAsked records that removals were asked for. It is called before the
+// provider is, so that after a crash the question is asked again and not forgotten.
+func (r *Roster) RemoveAsked(now time.Time, removals []Removal) {
+	for _, rem := range removals {
+		in, ok := r.Instances[rem.Instance]
+		if !ok {
+			continue
+		}
+		if rem.Evidence != StillThere {
+			in.EndedFor = in.reason(rem.Evidence)
+		}
+		in.RemovedAt, in.Phase = now, Removing
+		if rem.Evidence == LostForGood {
+			r.LostAt = now
 		}
 	}
 }
 
-// RemoveFailed says that the provider refused to remove an instance: it is still
+// reason is why an instance is removed, for whoever asks who ended it.
+func (in *Instance) reason(ev Evidence) string {
+	if ev == Idle {
+		return cmp.Or(in.DrainReason, string(ev))
+	}
+	return string(ev)
+}
+
+// RemoveFailed says that the provider did not remove an instance: it is still
 // there, and is asked about again after remove_retry.
 func (r *Roster) RemoveFailed(id string) {
 	in, ok := r.Instances[id]
@@ -200,6 +235,14 @@ func (r *Roster) RemoveFailed(id string) {
 		in.Phase = BootFailed
 	default:
 		in.Phase = in.phaseBeforeSilence() // where it was when it was asked for: drained, for whatever reason
+	}
+}
+
+// RemoveRefused says that the provider did nothing at all: it may be asked again.
+func (r *Roster) RemoveRefused(id string) {
+	if in, ok := r.Instances[id]; ok {
+		r.RemoveFailed(id)
+		in.RemovedAt = time.Time{}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 type Roster struct {
 	Instances map[string]*Instance `json:"instances"`
 	Boot      Breaker              `json:"boot"`
+	RetiredAt time.Time            `json:"retired_at,omitzero"` // when healthy instances were last drained for good
+	LostAt    time.Time            `json:"lost_at,omitzero"`    // when silent ones were last removed
 
 	rules     Rules
 	startedAt time.Time // when this owner took over: nothing is removed before it has heard two heartbeats
@@ -28,8 +30,11 @@ func New(rules Rules, now time.Time) *Roster {
 
 // Adopt continues a persisted book under a new owner.
 func (r *Roster) Adopt(persisted Roster) {
-	r.Boot = persisted.Boot
+	r.Boot, r.RetiredAt, r.LostAt = persisted.Boot, persisted.RetiredAt, persisted.LostAt
 	for id, in := range persisted.Instances {
+		if in.Leaves == "" && (in.Phase == UsedUp || in.Phase == Interrupted) {
+			in.Leaves = in.Phase // by a version that did not keep it
+		}
 		r.Instances[id] = in
 	}
 }
@@ -63,21 +68,38 @@ func (r *Roster) Listed(now time.Time, list []Listed) {
 	for _, l := range list {
 		seen[l.ID] = true
 		in := r.entry(now, l.ID, l.LaunchedAt)
-		in.Missed, in.Listed, in.Unhealthy, in.absent = 0, true, l.Unhealthy, false
+		in.Missed, in.Listed, in.absent, in.Unlisted = 0, true, false, 0
+		in.Unhealthy, in.Kept = l.Unhealthy, l.Kept
+		in.hold(now, l.Hook)
+		if in.Phase == Zombie {
+			in.Phase, in.Leaves = Draining, "" // it is the group's after all; what is drained can be taken back
+		}
 		if l.Deleting && in.Phase != Removing {
-			if in.RemovedAt.IsZero() {
-				r.note(l.ID, GoneForeign, "the provider is ending it, not asked by us, with %d jobs on it", in.inUse)
-			}
-			in.Phase = Removing
+			r.ending(in)
 		}
 	}
 	for _, id := range r.ids() {
 		if !seen[id] {
-			r.Instances[id].absent = r.Instances[id].Listed
-			r.missing(now, r.Instances[id])
+			in := r.Instances[id]
+			in.absent = in.Listed
+			in.unlisted(now)
+			r.missing(now, in)
 		}
 	}
 	r.settle(now)
+	r.findZombies(now)
+}
+
+// ending takes the provider's word that it ends an instance.
+func (r *Roster) ending(in *Instance) {
+	switch {
+	case !in.RemovedAt.IsZero():
+	case in.Leaves == Interrupted:
+		r.note(in.ID, Noticed, "the provider is ending it, as announced, with %d jobs on it", in.inUse)
+	default:
+		r.note(in.ID, GoneForeign, "the provider is ending it, not asked by us, with %d jobs on it", in.inUse)
+	}
+	in.Phase = Removing
 }
 
 // missing counts a list without in. An instance that is still heard serves on,
@@ -90,15 +112,34 @@ func (r *Roster) missing(now time.Time, in *Instance) {
 	if in.Missed < missedListsGone && in.Phase != Removing {
 		return
 	}
+	r.drop(now, in, "missing from %d complete lists", in.Missed)
+}
+
+// drop takes an instance that is gone out of the book, and says who ended it. why
+// is for one whose end nobody has announced.
+func (r *Roster) drop(now time.Time, in *Instance, why string, args ...any) {
 	switch {
 	case !in.RemovedAt.IsZero():
-		r.note(in.ID, Gone, "removed")
+		r.note(in.ID, Gone, "removed by us: %s", in.EndedFor)
+	case in.Leaves == Interrupted:
+		r.note(in.ID, Gone, "taken by its cloud: %s", in.Notice)
 	case in.Phase == Removing:
 		r.note(in.ID, Gone, "ended by somebody else")
+		r.endedEarly(now, in)
 	default:
-		r.note(in.ID, GoneForeign, "missing from %d complete lists", in.Missed)
+		r.note(in.ID, GoneForeign, why, args...)
+		r.endedEarly(now, in)
 	}
 	delete(r.Instances, in.ID)
+}
+
+// endedEarly counts an instance that somebody, or it itself, ended before it ever
+// registered: a boot that fails fast is a failed boot, and launching again each time
+// is a storm.
+func (r *Roster) endedEarly(now time.Time, in *Instance) {
+	if in.RegisteredAt.IsZero() && in.Phase != BootFailed {
+		r.Boot.failed(now, in.LaunchedAt)
+	}
 }
 
 // WriteOff drops up to n instances that are missing from the last list. The group's
@@ -112,8 +153,7 @@ func (r *Roster) WriteOff(now time.Time, n int) {
 			continue
 		}
 		n--
-		r.note(id, GoneForeign, "missing from the list, and the group's number fell with it")
-		delete(r.Instances, id)
+		r.drop(now, in, "missing from the list, and the group's number fell with it")
 	}
 }
 
@@ -133,6 +173,9 @@ func (r *Roster) entry(now time.Time, id string, launched time.Time) *Instance {
 // Heard takes the records of all machines of the pool, whole.
 func (r *Roster) Heard(now time.Time, machines []router.Machine) {
 	r.heardAll = now
+	for _, in := range r.Instances {
+		in.recorded = false
+	}
 	for i := range machines {
 		m := &machines[i]
 		if m.InstanceID == "" {
@@ -141,6 +184,7 @@ func (r *Roster) Heard(now time.Time, machines []router.Machine) {
 		r.heardOne(now, m)
 	}
 	r.settle(now)
+	r.retire(now)
 }
 
 func (r *Roster) heardOne(now time.Time, m *router.Machine) {
@@ -167,82 +211,23 @@ func (r *Roster) heardOne(now time.Time, m *router.Machine) {
 	in.heardAt, in.heartbeatAt = m.HeardAt, m.HeartbeatAt
 	in.ackedAt, in.connected = m.DrainAckedAt, m.Connected
 	in.stopping = !m.StoppingSince.IsZero()
-	in.drained = m.Draining
+	in.drained, in.recorded, in.complaint = m.Draining, true, m.Unhealthy
+	if m.InterruptionKind != "" {
+		r.Interrupt(Notice{Instance: in.ID, Kind: m.InterruptionKind, Deadline: m.InterruptionDeadline})
+	}
 	if !m.Draining && in.Phase == Draining {
 		in.ackedAt = time.Time{}
 	}
-}
-
-// settle moves each instance to the phase that what is known of it says.
-func (r *Roster) settle(now time.Time) {
-	for _, id := range r.ids() {
-		r.settleOne(now, r.Instances[id])
-	}
-}
-
-func (r *Roster) settleOne(now time.Time, in *Instance) {
-	switch in.Phase {
-	case Booting:
-		if !in.RegisteredAt.IsZero() {
-			in.Phase = Usable
-			r.settleOne(now, in)
-			return
-		}
-		if now.Sub(in.LaunchedAt) >= r.rules.RegisterTimeout {
-			in.Phase = BootFailed
-			r.Boot.failed(now, in.LaunchedAt)
-			r.note(in.ID, NeverCame, "not registered %s after launch", r.rules.RegisterTimeout)
-		}
-	case Usable, Draining, UsedUp, Interrupted:
-		if r.silent(now, in) {
-			in.Phase, in.SilentAt = Silent, now
-			r.note(in.ID, WentSilent, "not heard for %s", now.Sub(later(in.heardAt, in.RegisteredAt)).Round(time.Second))
-		} else if in.Phase != Interrupted && (in.stopping || (r.rules.MaxUses > 0 && in.uses >= r.rules.MaxUses)) {
-			in.Phase = UsedUp
-		}
-	case Silent:
-		if !r.silent(now, in) {
-			in.SilentAt = time.Time{}
-			in.Phase = in.phaseBeforeSilence()
-			r.note(in.ID, CameBack, "")
-			r.settleOne(now, in)
-		}
-	case BootFailed, Removing:
-	}
-}
-
-// phaseBeforeSilence is where an instance goes on that is heard again.
-func (in *Instance) phaseBeforeSilence() Phase {
-	switch {
-	case in.DrainReason == string(Interrupted):
-		return Interrupted
-	case !in.DrainedAt.IsZero():
-		return Draining
-	default:
-		return Usable
-	}
-}
-
-// silent: not heard for silent_after. After a change of owner an instance has
-// that long again to be heard.
-func (r *Roster) silent(now time.Time, in *Instance) bool {
-	return now.Sub(later(in.heardAt, r.startedAt)) >= r.rules.SilentAfter
-}
-
-// Interrupt says that an instance will be taken from us. It is drained for good.
-func (r *Roster) Interrupt(id string) bool {
-	in, ok := r.Instances[id]
-	if !ok || in.Phase == Removing || in.Phase == Interrupted {
-		return false
-	}
-	in.Phase, in.DrainedAt, in.DrainReason = Interrupted, time.Time{}, string(Interrupted)
-	return true
 }
 
 // Census counts.
 func (r *Roster) Census(now time.Time) Census {
 	var c Census
 	for _, in := range r.Instances {
+		if in.Phase == Zombie {
+			c.Zombies++
+			continue
+		}
 		c.Live++
 		if in.absent && in.Phase != Removing {
 			c.Absent++
@@ -268,12 +253,18 @@ func (r *Roster) Census(now time.Time) Census {
 			c.UsedUp++
 		case Interrupted:
 			c.Interrupted++
+			if in.doomed(now) {
+				c.DoomedJobs += in.inUse
+			}
+		case Broken:
+			c.Broken++
 		case Silent:
 			c.Silent++
 		case BootFailed:
 			c.BootFailed++
 		case Removing:
 			c.Removing++
+		case Zombie:
 		}
 	}
 	return c
@@ -284,7 +275,7 @@ func (r *Roster) countIdle(now time.Time, in *Instance, c *Census) {
 		c.InUse++
 		return
 	}
-	if !r.provenIdle(now, in) {
+	if in.Kept || !r.provenIdle(now, in) {
 		return
 	}
 	due := in.lastUsed.Add(r.rules.IdleTime)
@@ -297,9 +288,10 @@ func (r *Roster) countIdle(now time.Time, in *Instance, c *Census) {
 }
 
 // provenIdle: the router's book and the machine's own heartbeat agree on no job,
-// and both are fresh. Unknown is not idle.
+// and both are fresh. Unknown is not idle, and what is not in the last list is
+// nothing to be named to the provider.
 func (r *Roster) provenIdle(now time.Time, in *Instance) bool {
-	return in.inUse == 0 && in.connected && in.Listed &&
+	return in.inUse == 0 && in.connected && in.Listed && !in.absent &&
 		!in.heartbeatAt.IsZero() && now.Sub(in.heartbeatAt) < r.rules.SilentAfter &&
 		now.Sub(r.heardAll) < r.rules.SilentAfter
 }

@@ -109,7 +109,7 @@ func TestALifeFromLaunchToRemoval(t *testing.T) {
 	require.Empty(t, f.Removals(f.now, false), "a hold keeps it")
 	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
 
-	f.RemoveAsked(f.now, []string{"a"})
+	f.RemoveAsked(f.now, []Removal{{"a", Idle}})
 	require.Equal(t, 1, f.Census(f.now).Removing)
 	f.list = f.list[1:]
 	f.machines["a"].Connected = false
@@ -241,12 +241,13 @@ func TestC22_SilentOnesGoInPacesAndNotAllAtOnce(t *testing.T) {
 	}
 	f.pass(time.Minute)
 	f.pass(30 * time.Minute)
-	require.Len(t, f.Removals(f.now, true), 5)
+	require.Empty(t, f.Removals(f.now, true))
+	require.Len(t, f.Lost(f.now), 5)
 	for i := 9; i < 12; i++ {
 		f.machines[fmt.Sprintf("i%02d", i)].Connected = false
 	}
 	f.pass(time.Minute)
-	require.Empty(t, f.Removals(f.now, true), "more than half silent together: more likely us than them")
+	require.Empty(t, f.Lost(f.now), "more than half silent together: more likely us than them")
 	require.True(t, f.Unready(f.Census(f.now)))
 }
 
@@ -259,7 +260,7 @@ func TestMaxUsesAndInterruptionsAreDrainedForGood(t *testing.T) {
 	f.register("used", "spot")
 	f.machines["used"].Uses = 1
 	f.look()
-	require.True(t, f.Interrupt("spot"))
+	require.True(t, f.Interrupt(Notice{Instance: "spot", Kind: "spot"}))
 	require.Equal(t, map[string]Phase{"used": UsedUp, "spot": Interrupted}, f.phases())
 	require.Empty(t, f.TakeBack(5))
 	require.Len(t, f.Leaving(f.now), 2)

@@ -1,0 +1,134 @@
+package scaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spillway-ci/spillway/plugin-sdk"
+)
+
+// Counts is sources that say how many jobs a pool has and not which, such as a
+// metric of the cloud. They are a floor for scale-in, and no reason to launch.
+type Counts interface {
+	// Count returns the waiting and running jobs of a pool; ok is false for a pool
+	// without such a source. An error means that the number isn't known or is too old:
+	// nothing scales in then. It answers at once, from memory.
+	Count(pool string, now time.Time) (jobs float64, ok bool, err error)
+}
+
+// SetCounts gives the fleet sources of counts. It is called before the first look.
+func (f *Fleet) SetCounts(c Counts) { f.counts = c }
+
+// count is what a source said of a pool.
+type count struct {
+	jobs int
+	err  error
+}
+
+// maxCount bounds what a metric is believed to mean [jobs].
+const maxCount = 1 << 30
+
+func (f *Fleet) readCounts(pic *Picture, pools []*Pool) {
+	if f.counts == nil {
+		return
+	}
+	pic.counts = make(map[string]count, len(pools))
+	for _, p := range pools {
+		jobs, ok, err := f.counts.Count(p.Name(), pic.At)
+		switch {
+		case !ok && err == nil:
+		case err != nil:
+			pic.counts[p.Name()] = count{err: err}
+		case math.IsNaN(jobs) || jobs < 0:
+			pic.counts[p.Name()] = count{err: fmt.Errorf("it says %g jobs", jobs)}
+		default:
+			pic.counts[p.Name()] = count{jobs: int(math.Ceil(min(jobs, maxCount)))}
+		}
+	}
+}
+
+// CountSource reads one count. It may be slow.
+type CountSource func(context.Context) (pluginsdk.Count, error)
+
+// Polls reads counts from time to time and remembers the last of each: a source
+// that is slow or hangs delays nobody's look.
+type Polls struct {
+	every   time.Duration
+	sources map[string]CountSource // by pool
+	events  *Events
+
+	mu struct {
+		sync.Mutex
+		last map[string]pluginsdk.Count
+	}
+}
+
+var _ Counts = (*Polls)(nil)
+
+// NewPolls returns the counts of sources, by pool. Run reads them.
+func NewPolls(sources map[string]CountSource, every time.Duration, events *Events) *Polls {
+	p := &Polls{every: every, sources: sources, events: events}
+	p.mu.last = make(map[string]pluginsdk.Count, len(sources))
+	return p
+}
+
+// errNotCounted: no value has come yet, or none for too long.
+var errNotCounted = errors.New("no value")
+
+// Count implements Counts.
+func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err error) {
+	if p.sources[pool] == nil {
+		return 0, false, nil
+	}
+	p.mu.Lock()
+	last, known := p.mu.last[pool]
+	p.mu.Unlock()
+	if !known {
+		return 0, true, errNotCounted
+	}
+	if age := now.Sub(last.At); age > max(3*p.every, minStaleAfter) {
+		return 0, true, fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
+	}
+	return last.Jobs, true, nil
+}
+
+// Run reads every source until ctx ends.
+func (p *Polls) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for pool, source := range p.sources {
+		wg.Go(func() { p.poll(ctx, pool, source) })
+	}
+	wg.Wait()
+}
+
+func (p *Polls) poll(ctx context.Context, pool string, source CountSource) {
+	ticker := time.NewTicker(p.every)
+	defer ticker.Stop()
+	for {
+		p.read(ctx, pool, source)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (p *Polls) read(ctx context.Context, pool string, source CountSource) {
+	ctx, cancel := context.WithTimeout(ctx, p.every)
+	defer cancel()
+	got, err := source(ctx)
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			p.events.trouble(TroubleInfo{Pool: pool, At: time.Now(), Doing: "counting the jobs", Err: err})
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.last[pool] = got
+}
