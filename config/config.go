@@ -115,7 +115,16 @@ type Pool struct {
 	Provider            string       `yaml:"provider,omitempty"`
 	Group               string       `yaml:"group"` // default: the name
 	RunnerToken         SecretSource `yaml:"runner_token,omitempty"`
+	Count               *Count       `yaml:"count,omitempty"`
 	Policy              Policy       `yaml:"policy"`
+}
+
+// Count is a metric that says how many jobs the pool has and not which. It keeps
+// instances; it launches none.
+type Count struct {
+	Provider string        `yaml:"provider,omitempty"` // whose plugin reads it; default: the pool's
+	Metric   string        `yaml:"metric"`             // its name in that provider's config
+	Every    time.Duration `yaml:"every"`
 }
 
 // Capability is what the pool's runners take.
@@ -152,6 +161,8 @@ type Policy struct {
 	StepWait        time.Duration `yaml:"step_wait"`
 	RegisterTimeout time.Duration `yaml:"register_timeout"`
 	SilentTimeout   time.Duration `yaml:"silent_timeout"`
+	MaxAge          time.Duration `yaml:"max_age"`       // 0 = no limit
+	DrainTimeout    time.Duration `yaml:"drain_timeout"` // 0 = as long as the cloud waits
 	Paused          bool          `yaml:"paused"`
 }
 

@@ -18,6 +18,8 @@ type Lifecycle struct {
 	SilentTimeout   time.Duration // silent for this long before it may be removed
 	SilentAfter     time.Duration // silent for this long: no new job, covers no demand
 	SecondLook      time.Duration // from the drain's acknowledgement to the second look
+	MaxAge          time.Duration // since its launch, before an instance takes no more jobs; 0 = no limit
+	DrainTimeout    time.Duration // what an instance that its group ends has for its jobs; 0 = as long as the group waits
 }
 
 // SpillwayPools are the pools in the order of the file.
@@ -49,6 +51,8 @@ func (c *Config) Lifecycles() map[string]Lifecycle {
 			SilentTimeout:   p.Policy.SilentTimeout,
 			SilentAfter:     c.Timeouts.Silent,
 			SecondLook:      SecondLook,
+			MaxAge:          p.Policy.MaxAge,
+			DrainTimeout:    p.Policy.DrainTimeout,
 		}
 	}
 	return m

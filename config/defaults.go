@@ -86,6 +86,8 @@ const (
 	// source agrees. Smaller ends machines during an outage of the network, with
 	// their jobs; larger pays for the dead.
 	DefaultSilentTimeout = 30 * time.Minute
+	// DefaultCountEvery is how often a metric is read: clouds keep one value a minute.
+	DefaultCountEvery = time.Minute
 
 	// DefaultLogLevel: info has only what changed. debug has each tick.
 	DefaultLogLevel  = "info"

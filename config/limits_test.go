@@ -65,6 +65,8 @@ func TestBoundsOfSettings(t *testing.T) {
 		{"policy.idle_time", "744h", "744h1s"},
 		{"policy.register_timeout", "1s", "999ms"},
 		{"policy.silent_timeout", "45s", "44s"},
+		{"policy.max_age", "1h", "59m59s"},
+		{"policy.drain_timeout", "744h", "744h1s"},
 		{"policy.step", "1", "0"},
 		{"replica", strings.Repeat("x", 128), strings.Repeat("x", 129)},
 	} {

@@ -15,6 +15,8 @@ import (
 const (
 	MaxIdleFactor = 10.0      // ten free instances for each busy one
 	MaxUsesLimit  = 1_000_000 // jobs
+	MinMaxAge     = time.Hour
+	MinCountEvery = 10 * time.Second // clouds keep a metric's value for a minute as a rule
 )
 
 func (v *validator) pools() {
@@ -52,6 +54,7 @@ func (v *validator) pool(p *Pool, path string) {
 	v.intBetween(p.CapacityPerInstance, 1, spillway.MaxCapacityPerInst, path+".capacity_per_instance")
 	v.need(p.CostPerJob >= 0, path+".cost_per_job", "%g is negative; use 0 or more", p.CostPerJob)
 	v.provider(p, path)
+	v.count(p, path)
 	if v.config.opts.ProviderOptional || !p.RunnerToken.IsZero() {
 		return
 	}
@@ -74,6 +77,24 @@ func (v *validator) provider(p *Pool, path string) {
 	_, known := v.config.Providers[p.Provider]
 	v.need(known || v.config.opts.ProviderOptional, path+".provider", "there is no provider %s; %s",
 		quote(p.Provider), suggest(p.Provider, slices.Collect(maps.Keys(v.config.Providers))))
+}
+
+func (v *validator) count(p *Pool, path string) {
+	c := p.Count
+	if c == nil {
+		return
+	}
+	path += ".count"
+	if c.Provider == "" {
+		c.Provider = p.Provider
+	}
+	_, known := v.config.Providers[c.Provider]
+	v.need(known, path+".provider", "there is no provider %s; %s", quote(c.Provider), suggest(c.Provider, slices.Collect(maps.Keys(v.config.Providers))))
+	v.need(c.Metric != "", path+".metric", "name a metric of the provider's config")
+	if c.Every == 0 {
+		c.Every = DefaultCountEvery
+	}
+	v.between(c.Every, MinCountEvery, MaxDuration, path+".every")
 }
 
 // capability trims the tags, since blanks around a tag in a file are never
@@ -121,6 +142,10 @@ func (v *validator) policy(p *Policy, path string) {
 	v.between(p.SilentTimeout, time.Second, MaxDuration, path+".silent_timeout")
 	v.need(p.SilentTimeout >= v.config.Timeouts.Silent, path+".silent_timeout",
 		"%s is shorter than timeouts.silent (%s), after which a machine only counts as silent; set it to the same or more", p.SilentTimeout, v.config.Timeouts.Silent)
+	v.between(p.MaxAge, 0, MaxDuration, path+".max_age")
+	v.need(p.MaxAge == 0 || p.MaxAge >= MinMaxAge, path+".max_age",
+		"%s would replace instances as fast as they boot; use 0s for no limit, or %s or more", p.MaxAge, MinMaxAge)
+	v.between(p.DrainTimeout, 0, MaxDuration, path+".drain_timeout")
 	v.intBetween(p.Step, 1, spillway.MaxInstancesPerPool, path+".step")
 	v.between(p.StepWait, 0, MaxDuration, path+".step_wait")
 	v.damping(p, path)

@@ -65,6 +65,8 @@ type ControlPlane struct {
 	events     scaler.Events
 	leases     *scaler.Leases
 	loop       *scaler.Loop
+	polls      *scaler.Polls // of metrics; nil = none
+	notices    *notices
 }
 
 // New makes everything ready and listens, but serves nothing before Run. After an
@@ -115,6 +117,9 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	decide.Go(func() { c.leases.Run(ctx) })
 	decide.Go(func() { c.loop.Run(ctx) })
 	decide.Go(func() { c.followPokes(ctx) })
+	if c.polls != nil {
+		decide.Go(func() { c.polls.Run(ctx) })
+	}
 	c.watchInterruptions(ctx, &decide)
 
 	<-ctx.Done()

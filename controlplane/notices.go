@@ -34,6 +34,7 @@ type notices struct {
 		Notices(ctx context.Context) (<-chan store.Notice, error)
 	}
 	hear   func(pool string, n pluginsdk.Interruption) // of this replica's loop
+	gone   func([]spillway.MachineID)                  // of this replica's router
 	groups map[string]string                           // of each pool
 	log    *slog.Logger
 	queue  chan store.Notice // 1 reader: forward
@@ -44,7 +45,7 @@ func (c *ControlPlane) newNotices() *notices {
 	for i := range c.pools {
 		groups[c.pools[i].Name] = c.pools[i].Group
 	}
-	return &notices{store: c.store, hear: c.loop.Interrupted, groups: groups, log: c.log, queue: make(chan store.Notice, maxForwards)}
+	return &notices{store: c.store, hear: c.loop.Interrupted, gone: c.dispatcher.MachinesEnded, groups: groups, log: c.log, queue: make(chan store.Notice, maxForwards)}
 }
 
 // run forwards and follows until ctx ends.
@@ -58,10 +59,22 @@ func (s *notices) run(ctx context.Context, wg *sync.WaitGroup) {
 func (s *notices) told(pool string, n pluginsdk.Interruption) {
 	n.Deadline = router.BelievableDeadline(time.Now(), n.Deadline)
 	s.hear(pool, n)
+	s.tell(store.Notice{Pool: pool, Instance: n.InstanceID, Kind: string(n.Kind), Deadline: n.Deadline})
+}
+
+// ended tells every router that machines are gone with their instances.
+func (s *notices) ended(pool string, ids []spillway.MachineID) {
+	s.gone(ids)
+	for _, id := range ids {
+		s.tell(store.Notice{Pool: pool, Instance: string(id), Kind: store.NoticeEnded})
+	}
+}
+
+func (s *notices) tell(n store.Notice) {
 	select {
-	case s.queue <- store.Notice{Pool: pool, Instance: n.InstanceID, Kind: string(n.Kind), Deadline: n.Deadline}:
+	case s.queue <- n:
 	default:
-		s.log.Warn("an interruption was not told to other replicas", "pool", pool, "instance", n.InstanceID, "waiting", maxForwards)
+		s.log.Warn("a notice was not told to other replicas", "pool", n.Pool, "instance", n.Instance, "kind", n.Kind, "waiting", maxForwards)
 	}
 }
 
@@ -72,7 +85,7 @@ func (s *notices) forward(ctx context.Context) {
 			return
 		case n := <-s.queue:
 			if err := s.publish(ctx, n); err != nil && ctx.Err() == nil {
-				s.log.Warn("an interruption was not told to other replicas", "pool", n.Pool, "instance", n.Instance, "error", err)
+				s.log.Warn("a notice was not told to other replicas", "pool", n.Pool, "instance", n.Instance, "kind", n.Kind, "error", err)
 			}
 		}
 	}
@@ -118,6 +131,10 @@ func (s *notices) follow(ctx context.Context) {
 func (s *notices) heard(n store.Notice) {
 	group, ours := s.groups[n.Pool]
 	if !ours {
+		return
+	}
+	if n.Kind == store.NoticeEnded {
+		s.gone([]spillway.MachineID{spillway.MachineID(n.Instance)})
 		return
 	}
 	s.hear(n.Pool, pluginsdk.Interruption{

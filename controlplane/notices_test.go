@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/store"
 	"github.com/spillway-ci/spillway/store/storetest"
@@ -34,6 +35,12 @@ func (e *ear) hear(pool string, n pluginsdk.Interruption) {
 	e.mu.heard = append(e.mu.heard, fmt.Sprintf("%s/%s %s %s %d", pool, n.Group, n.InstanceID, n.Kind, n.Deadline.Unix()))
 }
 
+func (e *ear) gone(ids []spillway.MachineID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.heard = append(e.mu.heard, fmt.Sprintf("gone %v", ids))
+}
+
 func (e *ear) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -45,7 +52,7 @@ func replica(t *testing.T, s *store.Store) (*notices, *ear) {
 	t.Helper()
 	e := &ear{}
 	n := &notices{
-		store: s, hear: e.hear, groups: map[string]string{"linux": "linux-asg"}, log: slog.New(slog.DiscardHandler),
+		store: s, hear: e.hear, gone: e.gone, groups: map[string]string{"linux": "linux-asg"}, log: slog.New(slog.DiscardHandler),
 		queue: make(chan store.Notice, maxForwards),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -150,4 +157,22 @@ func TestForwardsAreBounded(t *testing.T) {
 	require.Contains(t, log.String(), "one more")
 	require.Len(t, e.all(), maxForwards+1)
 	require.Len(t, n.queue, maxForwards)
+}
+
+// X14: whichever replica has the machine's jobs must not wait for it.
+func TestX14_EveryReplicaHearsOfMachinesThatAreGone(t *testing.T) {
+	addr := storetest.StartRedis(t)
+	open := func() *store.Store {
+		s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}})
+		require.NoError(t, err)
+		return s
+	}
+	scales, here := replica(t, open())
+	_, there := replica(t, open())
+	require.Eventually(t, func() bool {
+		scales.ended("linux", []spillway.MachineID{"m-1"})
+		return len(there.all()) > 0
+	}, within, 20*time.Millisecond)
+	require.Contains(t, here.all(), "gone [m-1]")
+	require.Equal(t, "gone [m-1]", there.all()[0])
 }

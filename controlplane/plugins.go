@@ -10,11 +10,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/roster"
+	"github.com/spillway-ci/spillway/store"
 )
 
 // openPlugins starts every provider's plugin, side by side. One that doesn't come
@@ -97,11 +99,46 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 		cfg := scaler.PoolConfig{
 			Pool: p, Policy: policies[p.Name], Rules: rulesOf(lives[p.Name], policies[p.Name].Max, p.CapacityPerInstance, c.cfg.Timeouts), Refresh: c.cfg.Tick,
 		}
-		loops = append(loops, scaler.NewPool(cfg, plugin.Group(p.Name, p.Group), c.store, c.store, c.leases, &c.events))
+		loops = append(loops, scaler.NewPool(cfg, plugin.Group(p.Name, p.Group), machines{c.store, c}, c.store, c.leases, &c.events))
 	}
 	fleet := scaler.NewFleet(queueOf(c.store), c.store, c.cfg.Tick, c.cfg.Timeouts.Silent, &c.events)
+	if c.polls = c.counts(); c.polls != nil {
+		fleet.SetCounts(c.polls)
+	}
 	c.loop = scaler.NewLoop(fleet, loops, c.cfg.Tick, c.cfg.Debounce)
+	c.notices = c.newNotices()
 	return nil
+}
+
+// machines are the store's. Those that are forgotten with their instances are given
+// up by every router at once.
+type machines struct {
+	*store.Store
+	c *ControlPlane
+}
+
+// RemoveMachines implements scaler.Machines.
+func (m machines) RemoveMachines(ctx context.Context, pool string, ids []spillway.MachineID) error {
+	defer m.c.notices.ended(pool, ids)
+	return m.Store.RemoveMachines(ctx, pool, ids)
+}
+
+// counts are the metrics that pools have; nil for none.
+func (c *ControlPlane) counts() *scaler.Polls {
+	sources := map[string]scaler.CountSource{}
+	for i := range c.cfg.Pools {
+		if p := &c.cfg.Pools[i]; p.Count != nil {
+			plugin, metric := c.plugins[p.Count.Provider], p.Count.Metric
+			sources[p.Name] = scaler.CountSource{
+				Every: p.Count.Every,
+				Read:  func(ctx context.Context) (pluginsdk.Count, error) { return plugin.Count(ctx, metric) },
+			}
+		}
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	return scaler.NewPolls(sources, &c.events)
 }
 
 // rulesOf turns a pool's times into those of its roster. An acknowledgement or a
@@ -109,7 +146,7 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 func rulesOf(l config.Lifecycle, max, capacity int, t config.Timeouts) roster.Rules {
 	return roster.Rules{
 		Capacity: capacity, Max: max, MaxUses: l.MaxUses, IdleTime: l.IdleTime, RegisterTimeout: l.RegisterTimeout,
-		SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout, SecondLook: l.SecondLook,
+		SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout, MaxAge: l.MaxAge, DrainTimeout: l.DrainTimeout, SecondLook: l.SecondLook,
 		AckTimeout: 2 * t.HeartbeatEvery, RemoveRetry: roster.DefaultRemoveRetry,
 	}
 }
@@ -117,8 +154,7 @@ func rulesOf(l config.Lifecycle, max, capacity int, t config.Timeouts) roster.Ru
 // watchInterruptions hands the providers' notices to the pools they concern, here
 // and on every other replica.
 func (c *ControlPlane) watchInterruptions(ctx context.Context, wg *sync.WaitGroup) {
-	notices := c.newNotices()
-	notices.run(ctx, wg)
+	c.notices.run(ctx, wg)
 	for name, plugin := range c.plugins {
 		pools := map[string]string{}
 		var groups []string
@@ -131,7 +167,7 @@ func (c *ControlPlane) watchInterruptions(ctx context.Context, wg *sync.WaitGrou
 		wg.Go(func() {
 			err := plugin.Watch(ctx, groups, func(n pluginsdk.Interruption) {
 				if pool, ok := pools[n.Group]; ok {
-					notices.told(pool, n)
+					c.notices.told(pool, n)
 				}
 			})
 			if err != nil && !errors.Is(err, pluginsdk.ErrUnsupported) && ctx.Err() == nil {

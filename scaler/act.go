@@ -46,7 +46,7 @@ func (p *Pool) plan(now time.Time, d policy.Decision, o policy.Observation) plan
 	if o.GroupAge != policy.Whole || p.seen.err != nil || p.throttled(now) || p.until.Sub(now) <= WriteDeadline {
 		return pl // nothing is written to a group that isn't known, or in the last seconds of a tenure
 	}
-	pl.withdraw = d.Withdraw > 0 || (p.givenUp(now) && !p.seen.noWithdraw && p.unfilled(p.book.Census(now)) > 0)
+	pl.withdraw = d.Withdraw > 0 || (p.givenUp(now) && p.canWithdraw(now) && p.unfilled(p.book.Census(now)) > 0)
 	if p.withdrewLately(now) || p.seen.status.RemovalHalt != "" {
 		pl.withdraw = false
 	}
@@ -61,6 +61,12 @@ func (p *Pool) plan(now time.Time, d policy.Decision, o policy.Observation) plan
 	}
 	return pl
 }
+
+// withdrawAgain is how long a provider is not asked again that can't take anything
+// back. It may be able to later: the instance that kept it from that may be gone.
+const withdrawAgain = 5 * time.Minute
+
+func (p *Pool) canWithdraw(now time.Time) bool { return !now.Before(p.seen.noWithdraw) }
 
 // withdrewLately: once is enough. Within a cool-off there is no other call, and what
 // the last one has left can't be taken back a tick later either.
@@ -263,7 +269,7 @@ func (p *Pool) takeBackUnfilled(ctx context.Context, now time.Time) (string, err
 			p.state.Kept, p.state.KeptAt = got.Desired, now
 		}
 	case errors.Is(err, pluginsdk.ErrUnsupported):
-		p.seen.noWithdraw = true
+		p.seen.noWithdraw = now.Add(withdrawAgain)
 	}
 	return fmt.Sprintf("withdraw(%d)", got.Withdrawn), err
 }

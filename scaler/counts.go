@@ -51,13 +51,15 @@ func (f *Fleet) readCounts(pic *Picture, pools []*Pool) {
 	}
 }
 
-// CountSource reads one count. It may be slow.
-type CountSource func(context.Context) (pluginsdk.Count, error)
+// CountSource is where one count comes from.
+type CountSource struct {
+	Every time.Duration // how often it is read, and how long a read may take
+	Read  func(context.Context) (pluginsdk.Count, error)
+}
 
 // Polls reads counts from time to time and remembers the last of each: a source
 // that is slow or hangs delays nobody's look.
 type Polls struct {
-	every   time.Duration
 	sources map[string]CountSource // by pool
 	events  *Events
 
@@ -70,8 +72,8 @@ type Polls struct {
 var _ Counts = (*Polls)(nil)
 
 // NewPolls returns the counts of sources, by pool. Run reads them.
-func NewPolls(sources map[string]CountSource, every time.Duration, events *Events) *Polls {
-	p := &Polls{every: every, sources: sources, events: events}
+func NewPolls(sources map[string]CountSource, events *Events) *Polls {
+	p := &Polls{sources: sources, events: events}
 	p.mu.last = make(map[string]pluginsdk.Count, len(sources))
 	return p
 }
@@ -81,7 +83,8 @@ var errNotCounted = errors.New("no value")
 
 // Count implements Counts.
 func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err error) {
-	if p.sources[pool] == nil {
+	source, ok := p.sources[pool]
+	if !ok {
 		return 0, false, nil
 	}
 	p.mu.Lock()
@@ -90,7 +93,7 @@ func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err er
 	if !known {
 		return 0, true, errNotCounted
 	}
-	if age := now.Sub(last.At); age > max(3*p.every, minStaleAfter) {
+	if age := now.Sub(last.At); age > max(3*source.Every, minStaleAfter) {
 		return 0, true, fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
 	}
 	return last.Jobs, true, nil
@@ -106,7 +109,7 @@ func (p *Polls) Run(ctx context.Context) {
 }
 
 func (p *Polls) poll(ctx context.Context, pool string, source CountSource) {
-	ticker := time.NewTicker(p.every)
+	ticker := time.NewTicker(source.Every)
 	defer ticker.Stop()
 	for {
 		p.read(ctx, pool, source)
@@ -119,9 +122,9 @@ func (p *Polls) poll(ctx context.Context, pool string, source CountSource) {
 }
 
 func (p *Polls) read(ctx context.Context, pool string, source CountSource) {
-	ctx, cancel := context.WithTimeout(ctx, p.every)
+	ctx, cancel := context.WithTimeout(ctx, source.Every)
 	defer cancel()
-	got, err := source(ctx)
+	got, err := source.Read(ctx)
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			p.events.trouble(TroubleInfo{Pool: pool, At: time.Now(), Doing: "counting the jobs", Err: err})

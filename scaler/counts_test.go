@@ -57,18 +57,18 @@ func TestPollsRememberAndForgetInTime(t *testing.T) {
 		var fail atomic.Bool
 		var troubles atomic.Int64
 		sources := map[string]CountSource{
-			"good": func(context.Context) (pluginsdk.Count, error) {
+			"good": {Every: time.Minute, Read: func(context.Context) (pluginsdk.Count, error) {
 				if fail.Load() {
 					return pluginsdk.Count{}, errors.New("no data")
 				}
 				return pluginsdk.Count{Jobs: 3, At: time.Now()}, nil
-			},
-			"hangs": func(ctx context.Context) (pluginsdk.Count, error) {
+			}},
+			"hangs": {Every: time.Minute, Read: func(ctx context.Context) (pluginsdk.Count, error) {
 				<-ctx.Done()
 				return pluginsdk.Count{}, ctx.Err()
-			},
+			}},
 		}
-		polls := NewPolls(sources, time.Minute, &Events{Trouble: func(TroubleInfo) { troubles.Add(1) }})
+		polls := NewPolls(sources, &Events{Trouble: func(TroubleInfo) { troubles.Add(1) }})
 		_, ok, err := polls.Count("good", time.Now())
 		require.True(t, ok)
 		require.Error(t, err, "nothing is known yet, which is not 0")

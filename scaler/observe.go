@@ -26,7 +26,7 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 	if pic.offers[p.Name()] == *p.offer.Load() { // else it was attributed before our last act
 		o.Unplaced = pic.Attribution.Pools[p.Name()].Launch
 	}
-	if !p.seen.noWithdraw {
+	if p.canWithdraw(now) {
 		o.Withdrawable = unfilled
 	}
 	if p.seen.err != nil {

@@ -71,7 +71,7 @@ type groupView struct {
 	at         time.Time // zero = never seen
 	mustLook   bool      // an outcome is unknown: nothing is written before a new look
 	err        error     // of the last try
-	noWithdraw bool
+	noWithdraw time.Time // the provider can't take anything back, and is not asked before this
 	noHooks    bool
 	noReports  bool
 	withdrewAt time.Time // when it was last asked to take back what is not there yet

@@ -19,12 +19,16 @@ const (
 	noticeBuffer = 256
 )
 
-// Notice says that an instance of a pool will be taken away. A provider tells one
-// replica of it; the store tells the others.
+// NoticeEnded is the kind of a notice that says that a machine's instance is no
+// more: whoever holds jobs of that machine need not wait for it.
+const NoticeEnded = "ended"
+
+// Notice says that an instance of a pool will be taken away, or that a machine is
+// gone with its instance. One replica finds out; the store tells the others.
 type Notice struct {
 	Pool     string
-	Instance string    // the provider's id
-	Kind     string    // as router.Machine.InterruptionKind
+	Instance string    // the provider's id; with NoticeEnded the machine's
+	Kind     string    // as router.Machine.InterruptionKind, or NoticeEnded
 	Deadline time.Time // zero = not known
 }
 
@@ -42,7 +46,7 @@ func (n *Notice) validate() error {
 		return fmt.Errorf("%w: pool %.40q", spillway.ErrInvalid, n.Pool)
 	case !printable(n.Instance, maxInstanceBytes):
 		return fmt.Errorf("%w: instance %.40q", spillway.ErrInvalid, n.Instance)
-	case !router.KnownInterruption(n.Kind):
+	case n.Kind != NoticeEnded && !router.KnownInterruption(n.Kind):
 		return fmt.Errorf("%w: interruption %.40q", spillway.ErrInvalid, n.Kind)
 	}
 	return nil

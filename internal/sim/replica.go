@@ -105,7 +105,7 @@ func (r *replica) setPools(c *config.Config) {
 		if pool != nil {
 			pool.Reconfigure(cfg)
 		} else {
-			pool = scaler.NewPool(cfg, &group{replica: r, site: w.site(p.Name)}, w.store, w.store, tenure{r}, r.events)
+			pool = scaler.NewPool(cfg, &group{replica: r, site: w.site(p.Name)}, machines{w.store, w}, w.store, tenure{r}, r.events)
 		}
 		r.pools = append(r.pools, pool)
 		names = append(names, p.Name)
@@ -120,7 +120,7 @@ func (w *world) rosterRules(pool string) roster.Rules {
 	p, l := w.config.Policies()[pool], w.config.Lifecycles()[pool]
 	return roster.Rules{
 		Capacity: p.CapacityPerInstance, Max: p.Max, MaxUses: l.MaxUses, IdleTime: l.IdleTime,
-		RegisterTimeout: l.RegisterTimeout, SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout,
+		RegisterTimeout: l.RegisterTimeout, SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout, MaxAge: l.MaxAge, DrainTimeout: l.DrainTimeout,
 		SecondLook: l.SecondLook, AckTimeout: ackTimeout, RemoveRetry: removeRetry,
 	}
 }

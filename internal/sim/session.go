@@ -1,12 +1,14 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -96,6 +98,28 @@ func (s *session) disconnected(id spillway.MachineID) {
 			s.forget(id)
 		}
 	})
+}
+
+// machines are the store's. Those that are forgotten with their instances are given
+// up by every router at once, unless their streams go on.
+type machines struct {
+	*memstore.Store
+	world *world
+}
+
+// RemoveMachines implements scaler.Machines.
+func (m machines) RemoveMachines(ctx context.Context, pool string, ids []spillway.MachineID) error {
+	err := m.Store.RemoveMachines(ctx, pool, ids)
+	m.world.after(0, func() { // the news travels: nobody hears it in the middle of its own turn
+		for _, r := range m.world.replicas {
+			for _, id := range ids {
+				if _, known := r.engine.Machine(id); known && r.working() && r.streams[id] == nil {
+					r.forget(id)
+				}
+			}
+		}
+	})
+	return err
 }
 
 // forget gives up a machine that has not come back, with its jobs, unless another

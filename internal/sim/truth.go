@@ -55,7 +55,7 @@ func (t *truth) count(w *world, in Instance) {
 			t.useful++
 			t.coming += t.placesOfNew()
 		}
-	case r.dead || r.replica == nil:
+	case r.dead || r.replica == nil || r.complaint != "": // it gets no jobs
 	default:
 		t.countRunner(r)
 	}

@@ -74,6 +74,8 @@ type event struct {
 	ended   []spillway.JobID    // with jobsCanceled
 	reason  string              // with jobsCanceled
 	pools   []spillway.Pool     // with poolsChanged
+
+	machines []spillway.MachineID // with machinesEnded
 }
 
 type eventKind int
@@ -85,6 +87,7 @@ const (
 	jobsPushed
 	jobsCanceled
 	poolsChanged
+	machinesEnded
 )
 
 // NewDispatcher returns a dispatcher over the store. Nothing happens before Run.
@@ -111,6 +114,7 @@ func NewDispatcher(store Store, opt Options) (*Dispatcher, error) {
 	d.records.init()
 	d.drains.init()
 	d.upkeep.gone = make(map[spillway.MachineID]time.Time)
+	d.upkeep.ended = make(map[spillway.MachineID]time.Time)
 	d.signals.init()
 	return d, nil
 }
@@ -260,6 +264,8 @@ func (d *Dispatcher) handle(now time.Time, e event) {
 	case poolsChanged:
 		d.engine.SetPools(e.pools)
 		d.facePools(e.pools)
+	case machinesEnded:
+		d.ended(now, e.machines)
 	}
 }
 

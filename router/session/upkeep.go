@@ -21,7 +21,8 @@ const (
 
 // upkeep is what has to be done again and again.
 type upkeep struct {
-	gone map[spillway.MachineID]time.Time // machines without a stream, since when
+	gone  map[spillway.MachineID]time.Time // machines without a stream, since when
+	ended map[spillway.MachineID]time.Time // machines whose instances are no more, as we were told then
 
 	swept    time.Time
 	renewed  time.Time
@@ -94,7 +95,7 @@ func (d *Dispatcher) endOverdue(now time.Time) {
 }
 
 // giveUpLost looks for machines that have had no stream for longer than the grace
-// and no heartbeat for long enough to be called silent. A machine may have gone to
+// and no heartbeat for long enough to be called silent, or whose instance has ended. A machine may have gone to
 // another replica and taken its jobs along; its record tells.
 func (d *Dispatcher) giveUpLost(now time.Time) {
 	var lost []spillway.MachineID
@@ -104,7 +105,7 @@ func (d *Dispatcher) giveUpLost(now time.Time) {
 			delete(d.upkeep.gone, id)
 			continue
 		}
-		if now.Sub(since) > d.opt.Grace && now.Sub(m.HeardAt) > d.opt.SilentAfter {
+		if d.lost(now, since, id, m.HeardAt) {
 			lost = append(lost, id)
 		}
 	}

@@ -128,3 +128,16 @@ func TestPlacesOfADrainThatWasJustTakenBackAreCountedOnce(t *testing.T) {
 	f.look()
 	require.Zero(t, f.Census(f.now).DrainingPlaces)
 }
+
+// A replica that was killed says of no machine any more that its stream has ended.
+func TestAMachineThatIsNotHeardIsNoInstance(t *testing.T) {
+	f := newFleet()
+	f.register("a")
+	f.look()
+	require.Contains(t, f.Instances, "a", "not listed yet, but heard")
+	for range 3 {
+		f.now = f.now.Add(rules().SilentAfter)
+		f.look()
+	}
+	require.Empty(t, f.Instances)
+}

@@ -190,8 +190,8 @@ func (r *Roster) Heard(now time.Time, machines []router.Machine) {
 func (r *Roster) heardOne(now time.Time, m *router.Machine) {
 	in, known := r.Instances[m.InstanceID]
 	if !known {
-		if !m.Connected {
-			return // a record left behind by an instance that is gone
+		if !m.Connected || now.Sub(m.HeardAt) >= r.rules.SilentAfter {
+			return // a record left behind by an instance that is gone, or by a replica that was killed
 		}
 		in = r.entry(now, m.InstanceID, m.RegisteredAt) // until a list says when it was launched
 	}

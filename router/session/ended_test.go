@@ -1,0 +1,44 @@
+package session_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway"
+)
+
+// X14: a machine whose instance is gone can't come back, and its job doesn't wait
+// for it. The grace is for machines that may.
+func TestX14_AJobDoesNotWaitForAMachineThatIsGone(t *testing.T) {
+	p := startPlane(t, planeConfig{}) // with the default grace, which is longer than any patience here
+	m := p.linux("m1", 1)
+	p.mustPush(job("j1"))
+	a := m.assigned()
+	m.accept("j1", a.GetAttempt())
+	p.waitFor("j1", running)
+
+	p.dispatcher.MachinesEnded([]spillway.MachineID{"m1", "unknown"})
+	require.False(t, m.assignedBeforeAnswer(), "who speaks is not gone")
+	require.Zero(t, p.seen.times("lost"))
+
+	m.end()
+	second := p.linux("m2", 1)
+	again := second.assigned()
+	require.Equal(t, "j1", again.GetJob().GetId())
+	require.Equal(t, a.GetAttempt()+1, again.GetAttempt())
+	require.Equal(t, 1, p.seen.times("lost"))
+}
+
+// The news may come after the stream has broken, too.
+func TestX14_TheInstanceMayBeMissedAfterItsStream(t *testing.T) {
+	p := startPlane(t, planeConfig{})
+	m := p.linux("m1", 1)
+	p.mustPush(job("j1"))
+	m.accept("j1", m.assigned().GetAttempt())
+	p.waitFor("j1", running)
+	m.end()
+	second := p.linux("m2", 1)
+	p.dispatcher.MachinesEnded([]spillway.MachineID{"m1"})
+	require.Equal(t, "j1", second.assigned().GetJob().GetId())
+}
