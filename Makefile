@@ -64,8 +64,10 @@ sim: build-demo ## play every scenario, with the invariants on
 	@for f in testdata/scenarios/*.yaml; do echo "== $$f"; bin/controlplane simulate $$f || exit 1; done
 
 .PHONY: chaos
-chaos: ## 2,000 random fault stories on the virtual clock; a failing seed is printed (SEED=n for the first)
+chaos: ## 2,000 random fault stories (SEED=n for the first), 500 kills of plugins, 50 of control planes
 	$(GO) test ./internal/sim -run TestRandomStories -timeout 30m -seeds 2000 -first-seed $(or $(SEED),1)
+	$(GO) test ./providers -run 'TestC41|TestC42_Chaos' -count=1 -v -timeout 30m -kills 500
+	$(GO) test ./cmd/controlplane -run TestC21_KilledAt -count=1 -v -timeout 30m -kill-points 50
 
 .PHONY: e2e
 e2e: ## real control planes, plugins, agents and Redis
