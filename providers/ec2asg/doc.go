@@ -21,8 +21,8 @@
 // of it is only a faster launch. Where the pool takes instances back on scale-in, one
 // that is removed goes there instead of ending; it is not listed any more all the same.
 //
-// Standby instances are listed, as unknown: they exist and bill, desired does not
-// count them, and they are never removed. Instances that are terminating, detached or
+// Standby instances are not listed: they bill, but somebody has taken them out of
+// service and of desired, and they are never removed. Instances that are terminating, detached or
 // retained after termination are no part of desired either.
 //
 // # What it costs

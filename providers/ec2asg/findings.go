@@ -22,7 +22,9 @@ const (
 	refreshesAge = time.Minute
 	// policiesPerPage is the most that AWS gives at once.
 	policiesPerPage = 100
-	maxPolicyPages  = 100
+	// maxPolicyPages bounds the pages of one call's answer; a finding says so when
+	// there are more.
+	maxPolicyPages = 100
 	// fewGroups is up to how many groups the policies of each are asked for by itself;
 	// for more it is cheaper to read all of the account's.
 	fewGroups = 10
@@ -81,31 +83,50 @@ func (l *lookout) lacks(err error, action string) {
 
 // askPolicies reads the scaling policies that are attached to groups.
 func (l *lookout) askPolicies(ctx context.Context, names []string) {
+	asked := names
 	if len(names) > fewGroups {
-		names = []string{""} // all of the account's
+		asked = []string{""} // all of the account's
 	}
-	for _, name := range names {
-		in := &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(policiesPerPage)}
-		if name != "" {
-			in.AutoScalingGroupName = aws.String(name)
+	for _, name := range asked {
+		whole, err := l.policiesOf(ctx, name)
+		if err != nil {
+			l.lacks(err, "autoscaling:DescribePolicies")
+			return
 		}
-		for range maxPolicyPages {
-			out, err := send(ctx, l.session, l.scaling.DescribePolicies, in)
-			if err != nil {
-				l.lacks(err, "autoscaling:DescribePolicies")
-				return
+		if !whole {
+			about := name
+			if about == "" {
+				about = names[0]
 			}
-			for i := range out.ScalingPolicies {
-				if policy := &out.ScalingPolicies[i]; policy.Enabled == nil || *policy.Enabled {
-					group := aws.ToString(policy.AutoScalingGroupName)
-					l.policies[group] = append(l.policies[group], aws.ToString(policy.PolicyName))
-				}
-			}
-			if in.NextToken = out.NextToken; aws.ToString(out.NextToken) == "" {
-				break
-			}
+			l.add(about, "scaling_policy", pluginsdk.FindingWarning, "delete policies that nobody needs",
+				"there are more than %d pages of scaling policies: those beyond were not looked at", maxPolicyPages)
 		}
 	}
+}
+
+// policiesOf reads the policies of one group, or of all for "", and says whether that
+// is all of them.
+func (l *lookout) policiesOf(ctx context.Context, name string) (whole bool, err error) {
+	in := &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(policiesPerPage)}
+	if name != "" {
+		in.AutoScalingGroupName = aws.String(name)
+	}
+	for range maxPolicyPages {
+		out, err := send(ctx, l.session, l.scaling.DescribePolicies, in)
+		if err != nil {
+			return false, err
+		}
+		for i := range out.ScalingPolicies {
+			if policy := &out.ScalingPolicies[i]; policy.Enabled == nil || *policy.Enabled {
+				group := aws.ToString(policy.AutoScalingGroupName)
+				l.policies[group] = append(l.policies[group], aws.ToString(policy.PolicyName))
+			}
+		}
+		if in.NextToken = out.NextToken; aws.ToString(out.NextToken) == "" {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // askRefreshes reads whether instance refreshes run.

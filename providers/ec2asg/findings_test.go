@@ -2,6 +2,7 @@ package ec2asg_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,4 +160,26 @@ func TestAdminChangesAreSeen(t *testing.T) {
 	s, _ := w.look("linux")
 	require.NotEmpty(t, s.LaunchHalt)
 	require.NotEmpty(t, s.RemovalHalt)
+}
+
+// A list that ends at our limit says that it is not all.
+func TestX07_MorePoliciesThanAreReadAreTold(t *testing.T) {
+	for n, more := range map[int]bool{100: false, 101: true} {
+		g := linux(1)
+		for i := range n {
+			g.ScalingPolicies = append(g.ScalingPolicies, asgstub.Policy{
+				Name: fmt.Sprintf("p%03d", i), Type: "TargetTrackingScaling", TargetValue: 50, PredefinedMetric: "ASGAverageCPUUtilization",
+			})
+		}
+		w := start(t, asgstub.Options{Faults: asgstub.Faults{PageSize: 1}}, nil, g)
+		findings, err := w.Findings(t.Context(), []string{"linux"})
+		require.NoError(t, err)
+		var messages []string
+		for _, f := range findings {
+			messages = append(messages, f.Message)
+		}
+		text := strings.Join(messages, "\n")
+		require.Contains(t, text, "100 scaling policies")
+		require.Equal(t, more, strings.Contains(text, "more than 100 pages"), text)
+	}
 }

@@ -45,12 +45,12 @@ func TestListInstances(t *testing.T) {
 		"InService":   pluginsdk.StateRunning,
 		"Terminating": pluginsdk.StateDeleting, "Terminating:Wait": pluginsdk.StateDeleting, "Terminating:Proceed": pluginsdk.StateDeleting,
 		"Terminating:Retained": pluginsdk.StateDeleting,
-		"Standby":              pluginsdk.StateUnknown, "EnteringStandby": pluginsdk.StateUnknown, "Detaching": pluginsdk.StateUnknown,
+		"EnteringStandby":      pluginsdk.StateUnknown, "Detaching": pluginsdk.StateUnknown,
 		"Quarantined": pluginsdk.StateUnknown, "ReplacingRootVolume": pluginsdk.StateUnknown, "SomethingNew": pluginsdk.StateUnknown,
 	}
 	hooks := map[string]pluginsdk.Hook{"Pending:Wait": pluginsdk.LaunchHook, "Terminating:Wait": pluginsdk.TerminationHook}
 	var members []string
-	for _, state := range []string{"Terminated", "Detached", "Warmed:Running", "Warmed:Stopped", "Warmed:Pending:Wait"} { // none is listed
+	for _, state := range []string{"Terminated", "Detached", "Standby", "Warmed:Running", "Warmed:Stopped", "Warmed:Pending:Wait"} { // none is listed
 		members = append(members, vm("gone-"+state, state, "Healthy", "false"))
 	}
 	for state := range states {
@@ -89,7 +89,7 @@ func manyGroups() (a *api, names []string) {
 	return a, names
 }
 
-func TestAllPages(t *testing.T) {
+func TestX07_AllPages(t *testing.T) {
 	a, names := manyGroups()
 	got, err := serve(t, a, names...).Status(t.Context(), names)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestAllPages(t *testing.T) {
 
 // A failure on any page is a failure of the whole call: a part would look like
 // groups that are gone. It is not one of the groups that another call asks for.
-func TestAFailureOnALaterPageIsNoPart(t *testing.T) {
+func TestX07_AFailureOnALaterPageIsNoPart(t *testing.T) {
 	for failing, fails := range map[int]func(i int) bool{
 		1: func(i int) bool { return i < 100 },
 		2: func(i int) bool { return i < 100 },
@@ -128,10 +128,12 @@ func TestAFailureOnALaterPageIsNoPart(t *testing.T) {
 	require.Nil(t, got)
 }
 
-func TestPagesWithoutEnd(t *testing.T) {
+func TestX07_PagesWithoutEndAreAnError(t *testing.T) {
 	a := &api{groups: map[string]string{"linux": group("linux", 1, 0, 5, "")}, endless: true}
-	_, err := serve(t, a, "linux").ListInstances(t.Context(), "linux")
+	list, err := serve(t, a, "linux").ListInstances(t.Context(), "linux")
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	require.ErrorContains(t, err, "more than 101 pages")
+	require.Nil(t, list, "a part is no list")
 	require.Less(t, a.calls.Load(), int64(200))
 }
 

@@ -68,7 +68,7 @@ type removal struct {
 // present are those of ids that could be removed.
 func (r *removal) present(ids []string) (present []string) {
 	for _, id := range ids {
-		if in := r.instance(id); in != nil && lifecycleOf(in).part >= aside {
+		if in := r.instance(id); in != nil && lifecycleOf(in).part == counted {
 			present = append(present, id)
 		}
 	}
@@ -99,7 +99,7 @@ func (r *removal) all(ctx context.Context, ids []string) []pluginsdk.RemoveResul
 // one removes one instance, unless something speaks against it.
 func (r *removal) one(ctx context.Context, id string) (pluginsdk.RemoveOutcome, error) {
 	in := r.instance(id)
-	if in == nil || lifecycleOf(in).part < aside || r.ended.has(id) {
+	if in == nil || lifecycleOf(in).part != counted || r.ended.has(id) {
 		return pluginsdk.AlreadyGone, nil
 	}
 	if err := r.against(in); err != nil {

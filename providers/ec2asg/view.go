@@ -18,7 +18,6 @@ type part int
 const (
 	gone    part = iota // not in the group any more, or not part of its numbers: not listed
 	leaving             // being ended: desired does not count it
-	aside               // in the group and not counted by desired: standby
 	counted             // desired counts it, or it may
 )
 
@@ -35,7 +34,9 @@ type lifecycle struct {
 // instance is taken for running and busy, and is never removed.
 //
 // Warmed instances wait outside of the group's numbers. AWS lists them apart from
-// the group (DescribeWarmPool), and so they are not listed here either.
+// the group (DescribeWarmPool), and so they are not listed here either. Nor are those
+// on standby, which somebody has taken out of service and of the group's numbers: to
+// count one would look as if the number had been lowered under it.
 var lifecycles = map[types.LifecycleState]lifecycle{
 	types.LifecycleStatePending:                    {pluginsdk.StateCreating, pluginsdk.NoHook, counted},
 	types.LifecycleStatePendingWait:                {pluginsdk.StateCreating, pluginsdk.LaunchHook, counted},
@@ -49,7 +50,7 @@ var lifecycles = map[types.LifecycleState]lifecycle{
 	types.LifecycleStateDetached:                   {part: gone},
 	types.LifecycleStateDetaching:                  {pluginsdk.StateUnknown, pluginsdk.NoHook, counted},
 	types.LifecycleStateEnteringStandby:            {pluginsdk.StateUnknown, pluginsdk.NoHook, counted},
-	types.LifecycleStateStandby:                    {pluginsdk.StateUnknown, pluginsdk.NoHook, aside},
+	types.LifecycleStateStandby:                    {part: gone},
 	types.LifecycleStateQuarantined:                {pluginsdk.StateUnknown, pluginsdk.NoHook, counted}, // the model says that it is not used
 	types.LifecycleStateReplacingRootVolume:        {pluginsdk.StateUnknown, pluginsdk.NoHook, counted},
 	types.LifecycleStateReplacingRootVolumeWait:    {pluginsdk.StateUnknown, pluginsdk.NoHook, counted},
