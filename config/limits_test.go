@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,6 +88,18 @@ func TestBoundsOfSettings(t *testing.T) {
 		require.ErrorIs(t, err, config.ErrInvalid, "%s: %s", c.setting, c.refuses)
 		require.Len(t, problems(t, err), 1)
 	}
+}
+
+// No setting has to keep a waiting job from counting at once: not even the pause that
+// collects changes, and what damps growth is off unless it is asked for.
+func TestX11_NothingHasToKeepAJobWaiting(t *testing.T) {
+	c, err := config.Parse("f", []byte("debounce: 0s\n"+minimal))
+	require.NoError(t, err)
+	require.Zero(t, c.Debounce)
+	c, err = config.Parse("f", []byte(minimal))
+	require.NoError(t, err)
+	require.Zero(t, c.Pools[0].Policy.ScaleOut)
+	require.LessOrEqual(t, c.Debounce, 10*time.Millisecond)
 }
 
 func TestDeepNesting(t *testing.T) {

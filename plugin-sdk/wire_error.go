@@ -3,6 +3,7 @@ package pluginsdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -117,7 +118,7 @@ func fromStatus(ctx context.Context, err error) error {
 	case codes.Unimplemented:
 		return &Error{Kind: KindUnsupported, Message: clip(s.Message()), Cause: err}
 	case codes.DeadlineExceeded, codes.Canceled:
-		cause := ctx.Err()
+		cause := endOf(ctx)
 		if cause == nil {
 			cause = context.DeadlineExceeded // the server's clock was first
 		}
@@ -125,6 +126,16 @@ func fromStatus(ctx context.Context, err error) error {
 	default:
 		return &Error{Kind: KindTransient, Message: clip(s.Message()), Cause: err}
 	}
+}
+
+// endOf says how and why ctx ended: it matches the context's error and its cause. nil
+// if it has not ended.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // knownKind maps a kind that isn't one of ours to transient.

@@ -153,6 +153,27 @@ func TestTheEndOfTheContextIsKnown(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// The host knows who ended a call: its own limit, a lease, a shutdown.
+func TestX13_TheCauseOfTheEndIsKept(t *testing.T) {
+	p := overWire(t, &stub{list: func(ctx context.Context) ([]pluginsdk.Instance, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	reason := errors.New("the lease ended")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, reason)
+	defer cancel()
+	_, err := p.ListInstances(ctx, "g")
+	require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	ended, end := context.WithCancelCause(context.Background())
+	time.AfterFunc(20*time.Millisecond, func() { end(reason) })
+	_, err = p.ListInstances(ended, "g")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, reason)
+	require.ErrorContains(t, err, "no answer: context canceled: the lease ended")
+}
+
 func TestAnswersCrossTheWire(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC)
 	description := pluginsdk.Description{

@@ -9,8 +9,8 @@ import (
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// batcher makes one Status call of those that come within batchWindow: with a
-// thousand pools on one account, a call for each would use up the budget. A
+// batcher makes one Status call of those that come within batchWindow of each other:
+// with a thousand pools on one account, a call for each would use up the budget. A
 // batch that holds every group that there is doesn't wait, and a lone group needs
 // none.
 type batcher struct {
@@ -27,6 +27,7 @@ type batch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
+	begun  time.Time
 	groups map[string]bool // guarded by batcher.mu while open, then constant
 	done   chan struct{}
 	// The outcome, constant once done is closed.
@@ -63,9 +64,7 @@ func (b *batcher) status(ctx context.Context, group string) (pluginsdk.GroupStat
 		b.leave(shared, nil)
 	case <-ctx.Done():
 		b.leave(shared, context.Cause(ctx))
-		return pluginsdk.GroupStatus{}, &pluginsdk.Error{
-			Kind: pluginsdk.KindTransient, Message: "no status: " + ctx.Err().Error(), Cause: ctx.Err(),
-		}
+		return pluginsdk.GroupStatus{}, pluginsdk.Errorf(pluginsdk.KindTransient, "no status: %w", endOf(ctx))
 	}
 	if shared.err != nil {
 		return pluginsdk.GroupStatus{}, shared.err
@@ -91,16 +90,21 @@ func (b *batcher) join(group string) *batch {
 	}
 	open.groups[group] = true
 	open.waiting++
-	if len(open.groups) >= min(len(b.mu.groups), pluginsdk.MaxGroupsPerCall) && open.timer.Stop() {
+	switch full := len(open.groups) >= min(len(b.mu.groups), pluginsdk.MaxGroupsPerCall); {
+	case !full && time.Since(open.begun) > batchPatience-batchWindow: // goes when it was to go
+	case !open.timer.Stop(): // goes already
+	case full:
 		b.mu.open = nil
 		go b.carryOut(open)
+	default:
+		open.timer.Reset(batchWindow)
 	}
 	return open
 }
 
 func (b *batcher) begin() *batch {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	shared := &batch{ctx: ctx, cancel: cancel, groups: map[string]bool{}, done: make(chan struct{})}
+	shared := &batch{ctx: ctx, cancel: cancel, groups: map[string]bool{}, begun: time.Now(), done: make(chan struct{})}
 	shared.timer = time.AfterFunc(batchWindow, func() { b.send(shared) })
 	return shared
 }

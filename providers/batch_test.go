@@ -87,6 +87,37 @@ func TestStatusesShareACall(t *testing.T) {
 	})
 }
 
+// TestABatchWaitsWhileOthersCome: pools that tick together do not ask at the same
+// moment, and yet they share a call.
+func TestABatchWaitsWhileOthersCome(t *testing.T) {
+	const apart = batchWindow - time.Microsecond
+	for name, c := range map[string]struct{ groups, calls int }{
+		"as long as they come":          {groups: int(batchPatience / apart), calls: 1},
+		"and no longer than that":       {groups: int(batchPatience/apart) + 2, calls: 2},
+		"and it has the rest wait anew": {groups: 2*int(batchPatience/apart) + 1, calls: 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud := &cloud{}
+			var names []string
+			for i := range c.groups {
+				names = append(names, "g"+itoa(i))
+			}
+			var wait sync.WaitGroup
+			for i, g := range groupsOf(inProcess(t, cloud), append(names, "silent")...)[:c.groups] {
+				wait.Go(func() {
+					time.Sleep(time.Duration(i) * apart)
+					began := time.Now()
+					_, err := g.Status(context.Background())
+					require.NoError(t, err)
+					require.LessOrEqual(t, time.Since(began), batchPatience, name)
+				})
+			}
+			wait.Wait()
+			require.Len(t, cloud.mu.calls, c.calls, name)
+		})
+	}
+}
+
 func TestALoneGroupDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cloud{}

@@ -103,7 +103,7 @@ func (p *Plugin) live(ctx context.Context) (*session, error) {
 		select {
 		case <-m.changed:
 		case <-ctx.Done():
-			return nil, p.notCalled(m, ctx.Err())
+			return nil, p.notCalled(m, because(endOf(ctx), m.err))
 		}
 	}
 }
@@ -160,5 +160,5 @@ func call[T any](ctx context.Context, p *Plugin, f func(context.Context, plugins
 	}
 	answer, err := f(ctx, s.provider)
 	s.judge(ctx, err)
-	return answer, patient(err)
+	return answer, patient(p.explain(ctx, s, err))
 }

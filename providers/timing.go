@@ -40,8 +40,11 @@ const (
 	// that hit their deadline in a row, after which a process counts as hung. One
 	// is bad luck; three reads are already 90 s.
 	maxMisses = 3
-	// batchWindow is how long a Status waits for others to share its call.
-	batchWindow = 2 * time.Millisecond
+	// batchWindow is how long a Status waits for others to share its call. Each one
+	// that comes has it wait as long again, since where a thousand pools tick together
+	// more are on their way, but no longer than batchPatience in all.
+	batchWindow   = 2 * time.Millisecond
+	batchPatience = 50 * time.Millisecond
 )
 
 func (t Timing) withDefaults() Timing {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -87,4 +88,39 @@ func CountCurrent(tb testing.TB, s *Store, source string, interval time.Duration
 func PublishRaw(tb testing.TB, s *Store, payload string) {
 	tb.Helper()
 	require.NoError(tb, s.rdb.Publish(tb.Context(), s.channel("notices"), payload).Err())
+}
+
+// AgeClasses makes all classes look as if nothing had been pushed for a while.
+func AgeClasses(t *testing.T, s *Store, by time.Duration) {
+	t.Helper()
+	for _, class := range RegisteredClasses(t, s) {
+		require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.registryKeys()[0], -float64(by.Milliseconds()), string(class)).Err())
+	}
+}
+
+// ScriptSHAs are the names that servers give to our scripts.
+func ScriptSHAs() map[string]string {
+	shas := map[string]string{}
+	for name, s := range map[string]*script{
+		"apply": applyScript, "cancel": cancelScript, "claim": claimScript, "counts": countsScript, "drain": drainScript,
+		"dropclass": dropClassScript, "index": indexScript, "lease": leaseScript, "machines": machinesScript, "memory": memoryScript,
+		"push": pushScript, "reap": reapScript, "records": recordsScript, "reject": rejectScript, "release": releaseScript,
+		"renew": renewScript, "touch": touchScript,
+	} {
+		shas[name] = s.sha
+	}
+	return shas
+}
+
+// ScriptNames are the files of our scripts; queue is a part of others.
+func ScriptNames(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := scriptFiles.ReadDir("scripts")
+	require.NoError(t, err)
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), ".lua"); name != "queue" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -99,6 +99,33 @@ func TestGraceThenKill(t *testing.T) {
 	require.Equal(t, shell.TimedOut, out.Cause)
 }
 
+// The first reason to end a script is the one that is reported, whatever else comes
+// while it puts things in order.
+func TestX13_TheFirstReasonCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		stopOn  string // the file that makes us stop it
+		want    shell.Cause
+	}{
+		"time is up, then it is stopped": {timeout: 300 * time.Millisecond, stopOn: "told", want: shell.TimedOut},
+		"stopped, then time is up":       {timeout: 2 * time.Second, stopOn: "ready", want: shell.Stopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			// It takes its time after SIGTERM: longer than what is left of its limit.
+			s := spec(t, `cd `+dir+`; trap ": >told" TERM; : >ready; n=0; while [ $n -lt 50 ]; do [ ! -e told ] || n=$((n+1)); sleep 0.05; done`)
+			s.Timeout = c.timeout
+			ctx, stop := context.WithCancel(t.Context())
+			out, err := shell.Run(ctx, s, func() { stopWhenExists(t, filepath.Join(dir, c.stopOn), stop) })
+			require.NoError(t, err)
+			require.Equal(t, c.want, out.Cause)
+			require.FileExists(t, filepath.Join(dir, "told"))
+			require.Error(t, ctx.Err(), "both reasons came")
+		})
+	}
+}
+
 // What the script called may put things in order within the grace, though sh
 // itself ends at once.
 func TestGraceIsForTheWholeGroup(t *testing.T) {

@@ -25,6 +25,7 @@ type api struct {
 	vms       []map[string]any            // of zone europe-west1-b
 	filters   []string                    // of the lists of those
 	pageSize  int
+	endless   bool             // every page has a next one
 	fail      http.HandlerFunc // answers instead, from call failFrom on
 	failFrom  int              // 1 = the first
 	calls     atomic.Int64
@@ -59,7 +60,7 @@ func (a *api) page(w http.ResponseWriter, r *http.Request, field string, all []m
 	from, _ := strconv.Atoi(r.URL.Query().Get("pageToken"))
 	to := min(from+a.pageSize, len(all))
 	answer := map[string]any{field: all[from:to]}
-	if to < len(all) {
+	if to < len(all) || a.endless {
 		answer["nextPageToken"] = strconv.Itoa(to)
 	}
 	assert.NoError(a.t, json.NewEncoder(w).Encode(answer))

@@ -25,7 +25,7 @@ func numbers(n int) func() (int, error) {
 	}
 }
 
-func TestListsAreBounded(t *testing.T) {
+func TestX07_AListThatIsTooLongIsAnError(t *testing.T) {
 	c := &clients{}
 	list, err := all(c, 3, numbers(3))
 	require.NoError(t, err)

@@ -190,6 +190,34 @@ func large() *api {
 	return a
 }
 
+// More instances than a page holds: each is there, once.
+func TestX07_AllPages(t *testing.T) {
+	a := &api{pageSize: 50, groups: []map[string]any{group("linux", 205, true)}, instances: map[string][]map[string]any{}}
+	var want, got []string
+	for i := range 205 {
+		a.instances["linux"] = append(a.instances["linux"], vm(i+1, fmt.Sprintf("vm-%d", i), "NONE", "RUNNING"))
+		a.vms = append(a.vms, map[string]any{"id": strconv.Itoa(i + 1)})
+		want = append(want, strconv.Itoa(i+1))
+	}
+	list, err := serve(t, a, "linux").ListInstances(t.Context(), "linux")
+	require.NoError(t, err)
+	for _, in := range list {
+		got = append(got, in.ID)
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+// An endpoint that says for ever that there is more: the call ends with its time or
+// its budget, and it is an error.
+func TestX07_PagesWithoutEndAreAnError(t *testing.T) {
+	a := large()
+	a.endless = true
+	list, err := serve(t, a, "group-0").ListInstances(withDeadline(t, 300*time.Millisecond), "group-0")
+	require.Contains(t, []pluginsdk.Kind{pluginsdk.KindTransient, pluginsdk.KindThrottled}, pluginsdk.KindOf(err))
+	require.Nil(t, list, "a part is no list")
+	require.Greater(t, a.calls.Load(), int64(2), "it followed the pages")
+}
+
 func TestC35_AllPages(t *testing.T) {
 	a := large()
 	p := serve(t, a, "group-0", "group-9")

@@ -179,6 +179,26 @@ var readContract = []contract{
 			require.Equal(t, jobs[24-i].ID, id)
 		}
 	}},
+	{"X07: more jobs than a page or a batch holds are all counted and all listed", store.Options{}, func(t *testing.T, s *store.Store) {
+		jobs := numbered(store.MaxPage+store.MaxBatch+1, "a")
+		push(t, s, jobs...)
+		pending, _ := counts(t, s)
+		require.Equal(t, len(jobs), pending)
+		left := make(map[spillway.JobID]bool, len(jobs))
+		for i := range jobs {
+			left[jobs[i].ID] = true
+		}
+		for token, last := "", false; !last; last = token == "" {
+			records, next, err := s.List(t.Context(), nil, store.MaxPage, token)
+			require.NoError(t, err)
+			for _, r := range records {
+				require.True(t, left[r.Job.ID], "%s is listed twice", r.Job.ID)
+				delete(left, r.Job.ID)
+			}
+			token = next
+		}
+		require.Empty(t, left, "never listed")
+	}},
 	{"list by state", store.Options{}, func(t *testing.T, s *store.Store) {
 		push(t, s, numbered(6, "a")...)
 		claimed := claim(t, s, 4, "a")

@@ -1,0 +1,75 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
+)
+
+// obituaryWithin bounds the wait for the supervisor to say why a connection broke: a
+// process that is dead is noticed at once, and its last words are read for pipeGrace.
+const obituaryWithin = 2 * pipeGrace
+
+// endOf says how and why ctx ended: it matches the context's error and its cause.
+// "Context canceled" alone sends whoever reads it to the wrong place.
+func endOf(ctx context.Context) error { return because(ctx.Err(), context.Cause(ctx)) }
+
+// because adds a cause to err, unless err says it already.
+func because(err, cause error) error {
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// explain adds to the error of a call what this side knows of its end.
+func (p *Plugin) explain(ctx context.Context, s *session, err error) error {
+	var e *pluginsdk.Error
+	switch {
+	case cutOff(err):
+		return p.whyCutOff(ctx, s, err)
+	case !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errDeadline) || !hadItsTime(ctx, err):
+		return err
+	case errors.As(err, &e) && e.Kind == pluginsdk.KindTransient: // the plugin's clock was first
+		return &pluginsdk.Error{Kind: e.Kind, Message: e.Message + ": " + errDeadline.Error(), Cause: because(err, errDeadline)}
+	default:
+		return err
+	}
+}
+
+// cutOff reports whether a call ended because the connection to the plugin did. What
+// a provider itself says has no gRPC status.
+func cutOff(err error) bool {
+	var wire interface{ GRPCStatus() *status.Status }
+	return errors.As(err, &wire) && wire.GRPCStatus().Code() == codes.Unavailable
+}
+
+// whyCutOff puts the end of the process in the place of the end of its connection,
+// which is all that grpc knows of. Whether the call was carried out stays unknown.
+func (p *Plugin) whyCutOff(ctx context.Context, s *session, err error) error {
+	limit := time.NewTimer(obituaryWithin)
+	defer limit.Stop()
+	for {
+		m := p.now.Load()
+		switch {
+		case m.session == s:
+		case m.err != nil:
+			return pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q ended during the call: %w", p.spec.Name, because(m.err, err))
+		default: // it runs again
+			return err
+		}
+		select {
+		case <-m.changed:
+		case <-ctx.Done():
+			return err
+		case <-limit.C:
+			return err
+		}
+	}
+}
