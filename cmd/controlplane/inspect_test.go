@@ -33,8 +33,14 @@ const fakeGroups = `{groups: {fits: {max: 3, initial: 2}, tight: {min: 1, max: 5
 func findings(t *testing.T, args ...string) (code int, v verdict) {
 	t.Helper()
 	code, out, stderr := try(t, append([]string{"validate", "-o", "json"}, args...)...)
-	require.NoError(t, json.Unmarshal([]byte(out), &v), stderr)
-	return code, v
+	require.NotEmpty(t, out, stderr)
+	return code, decodeVerdict(t, out)
+}
+
+func decodeVerdict(t *testing.T, out string) (v verdict) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(out), &v), out)
+	return v
 }
 
 func codes(found []controlplane.Finding) (codes []string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -22,7 +23,15 @@ import (
 // bin holds the binaries that the tests run; they are built once.
 var bin string
 
+// atOnce is how many of the tests that say so run side by side. They wait for
+// processes, for seconds; the number of cores says nothing of how many can.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "spillway-bin-")
 		if err != nil {
@@ -34,6 +43,7 @@ func TestMain(m *testing.M) {
 		for out, pkg := range map[string]string{
 			"controlplane": "./cmd/controlplane", "spillway-agent": "./cmd/agent", "spillwayctl": "./cmd/spillwayctl",
 			"plugins/spillway-provider-local": "./cmd/plugins/local", "plugins/spillway-provider-fake": "./cmd/plugins/fake",
+			"plugins/spillway-provider-ec2asg": "./cmd/plugins/ec2asg",
 		} {
 			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
 			cmd.Dir = filepath.Join("..", "..")
@@ -78,7 +88,14 @@ type process struct {
 // what it leaves behind.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+// startWith adds variables to the environment.
+func startWith(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.Command(filepath.Join(bin, "controlplane"), args...), out: newOutput(t, "stdout"), err: newOutput(t, "stderr")}
+	p.Env = append(os.Environ(), env...)
 	p.Stdout, p.Stderr = p.out.file, p.err.file
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, p.Start())

@@ -28,7 +28,13 @@ type replica struct {
 
 func startReplica(t *testing.T, config string) *replica {
 	t.Helper()
-	r := &replica{process: start(t, "serve", "--config", write(t, config)), t: t}
+	return startReplicaWith(t, nil, config)
+}
+
+// startReplicaWith adds variables to the environment.
+func startReplicaWith(t *testing.T, env []string, config string) *replica {
+	t.Helper()
+	r := &replica{process: startWith(t, env, "serve", "--config", write(t, config)), t: t}
 	addr := regexp.MustCompile(`msg=serving .*api=(\S+) metrics=(\S+)`)
 	var found []string
 	require.Eventually(t, func() bool {

@@ -17,7 +17,9 @@ import (
 
 // opened takes a machine in. Attempts that it brings along and that are on our own
 // book as its own are believed; what we don't know, the store is asked about, and
-// until it has answered the machine is not there yet.
+// until it has answered the machine is not there yet. So it is with the orders of a
+// pool of which no machine was here before: one that is to be drained, and may be let
+// go any moment, must not be offered a job first.
 func (d *Dispatcher) opened(now time.Time, s *stream) {
 	if err := d.admit(now, s); err != nil {
 		s.stop(err)
@@ -28,13 +30,20 @@ func (d *Dispatcher) opened(now time.Time, s *stream) {
 	}
 	d.streams[s.machine] = s
 	keep, unknown, superseded := d.sortRunning(s)
-	if len(unknown) == 0 {
+	_, ordersKnown := d.drains.standing[s.pool.Name]
+	if len(unknown) == 0 && ordersKnown {
 		d.register(now, s, keep, superseded)
 		return
 	}
 	d.beside(func(ctx context.Context) func(time.Time) {
 		mine, others, err := d.verify(ctx, s, unknown)
+		orders, ordersErr := d.store.Drains(ctx, s.pool.Name)
 		return func(now time.Time) {
+			if ordersErr == nil {
+				d.drains.standing[s.pool.Name] = orders
+			} else {
+				d.drains.due = true // without the store nobody is offered anything either
+			}
 			for _, job := range mine {
 				keep = append(keep, job.ref)
 			}
@@ -98,6 +107,9 @@ func (d *Dispatcher) verify(ctx context.Context, s *stream, named []router.JobRe
 	for i, ref := range named {
 		ids[i] = ref.ID
 	}
+	if len(named) == 0 {
+		return nil, nil, nil
+	}
 	records, err := d.store.GetMany(ctx, ids)
 	if err != nil {
 		return nil, nil, err
@@ -105,7 +117,7 @@ func (d *Dispatcher) verify(ctx context.Context, s *stream, named []router.JobRe
 	var here []router.JobRef
 	held := make(map[router.JobRef]*heldJob)
 	for i, r := range records {
-		if r == nil || !runsOn(r, s) || r.Attempt != named[i].Attempt {
+		if r == nil || (!runsOn(r, s) && !startedUnseen(r, s)) || r.Attempt != named[i].Attempt {
 			others = append(others, named[i])
 			continue
 		}
@@ -131,7 +143,7 @@ func (d *Dispatcher) heldJobOf(r *spillway.JobRecord) *heldJob {
 		submittedAt: r.Job.SubmittedAt,
 		assignedAt:  r.ClaimedAt,
 		limit:       d.opt.Timeouts.Of(spillway.Running, &r.Job, true),
-		started:     true,
+		started:     r.State == spillway.Running,
 		startedAt:   r.StartedAt,
 	}
 }
@@ -139,6 +151,13 @@ func (d *Dispatcher) heldJobOf(r *spillway.JobRecord) *heldJob {
 // runsOn reports whether a job is on s's machine by its record.
 func runsOn(r *spillway.JobRecord, s *stream) bool {
 	return !r.State.Terminal() && r.Machine == s.machine && r.Pool == s.pool.Name
+}
+
+// startedUnseen reports whether a job may be on s's machine without its record saying
+// so: it was claimed for the pool, and its start is not written yet. A replica that was
+// killed in between has given it to one machine of the pool, which alone can say so.
+func startedUnseen(r *spillway.JobRecord, s *stream) bool {
+	return r.State == spillway.Assigned && r.Machine == "" && r.Pool == s.pool.Name
 }
 
 func refOfRecord(r *spillway.JobRecord) router.JobRef {
@@ -155,6 +174,7 @@ func (d *Dispatcher) register(now time.Time, s *stream, running, superseded []ro
 	s.registered = true
 	s.send(d.registered(s, superseded))
 	d.resumeDrain(s)
+	d.underOrder(now, s)
 	d.welcome(s)
 	s.register = nil // up to 1,000 jobs and 64 labels, not needed again
 	close(s.ready)

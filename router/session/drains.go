@@ -18,7 +18,11 @@ const drainsEvery = 2 * time.Second
 // order on record in the store; here it is carried to the machine, and the
 // acknowledgement goes back in the machine's record.
 type drains struct {
-	orders  map[spillway.MachineID]drain
+	orders map[spillway.MachineID]drain
+	// standing is all orders of the pools that our machines belong to, as last read: a
+	// machine that comes is under its order before it is offered anything.
+	standing map[string]map[spillway.MachineID]router.DrainOrder
+
 	lastID  uint64
 	read    time.Time
 	reading bool
@@ -32,7 +36,10 @@ type drain struct {
 	id uint64
 }
 
-func (d *drains) init() { d.orders = make(map[spillway.MachineID]drain) }
+func (d *drains) init() {
+	d.orders = make(map[spillway.MachineID]drain)
+	d.standing = make(map[string]map[spillway.MachineID]router.DrainOrder)
+}
 
 // followDrains reads the orders in force for the pools of our machines.
 func (d *Dispatcher) followDrains(now time.Time) {
@@ -46,17 +53,20 @@ func (d *Dispatcher) followDrains(now time.Time) {
 	}
 	d.beside(func(ctx context.Context) func(time.Time) {
 		orders := make(map[spillway.MachineID]router.DrainOrder)
+		standing := make(map[string]map[spillway.MachineID]router.DrainOrder)
 		var failure error
 		for pool := range pools {
 			of, err := d.store.Drains(ctx, pool)
 			if err != nil {
 				failure = err
 				delete(pools, pool) // what was ordered there stays ordered
+				continue
 			}
 			maps.Copy(orders, of)
+			standing[pool] = of
 		}
 		return func(now time.Time) {
-			d.drains.reading = false
+			d.drains.reading, d.drains.standing = false, standing
 			if failure != nil {
 				d.trouble("read drain orders", failure)
 			}
@@ -99,6 +109,13 @@ func (d *Dispatcher) order(now time.Time, order router.DrainOrder) {
 	if s := d.streams[id]; s != nil && s.registered {
 		s.drainID = next.id
 		s.send(next.message())
+	}
+}
+
+// underOrder puts a machine that has come under the order that stands for it.
+func (d *Dispatcher) underOrder(now time.Time, s *stream) {
+	if order, ok := d.drains.standing[s.pool.Name][s.machine]; ok && order.On && d.drains.orders[s.machine].DrainOrder != order {
+		d.order(now, order)
 	}
 }
 

@@ -1,11 +1,15 @@
 package session_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway"
+	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/router/session"
 )
 
 // X14: a machine whose instance is gone can't come back, and its job doesn't wait
@@ -41,4 +45,19 @@ func TestX14_TheInstanceMayBeMissedAfterItsStream(t *testing.T) {
 	second := p.linux("m2", 1)
 	p.dispatcher.MachinesEnded([]spillway.MachineID{"m1"})
 	require.Equal(t, "j1", second.assigned().GetJob().GetId())
+}
+
+// A replica that has just started knows of no orders yet. A machine that is to be
+// drained, and whose instance may be let go any moment, must not get a job from it.
+func TestAMachineIsUnderItsOrderBeforeItIsOfferedAJob(t *testing.T) {
+	one := startPlane(t, planeConfig{})
+	require.NoError(t, one.store.OrderDrain(t.Context(), "linux", []router.DrainOrder{{Machine: "m1", On: true, Reason: "idle"}}))
+	for i := range 20 {
+		one.mustPush(job(fmt.Sprintf("j%d", i)))
+		fresh := startPlane(t, planeConfig{store: one.store, options: session.Options{Replica: fmt.Sprintf("replica-%d", i+2)}})
+		m := fresh.linux("m1", 1)
+		require.True(t, expect(m, (*runnerv1.RouterMessage).GetDrain).GetDraining())
+		require.False(t, m.assignedBeforeAnswer())
+		m.end()
+	}
 }

@@ -117,6 +117,29 @@ func TestAJobIsCarriedToAnotherReplica(t *testing.T) {
 	require.Equal(t, "m1", q.waitFor("j1", completed).GetMachineId())
 }
 
+// A replica may be killed after a machine has begun a job and before that is written.
+func TestAStartThatWasNeverWrittenIsBelieved(t *testing.T) {
+	p := startPlane(t, planeConfig{})
+	p.mustPush(job("j1"))
+	classes := []router.ClaimWant{{Class: spillway.Requirement{Tags: job("j1").GetRequirement().GetTags()}.Class(), Pool: "linux", N: 1}}
+	claimed, err := p.store.Claim(t.Context(), "a replica that was killed", classes, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	has := []*runnerv1.RunningJob{{JobId: "j1", Attempt: int32(claimed[0].Ref.Attempt)}}
+
+	mac := p.connect(macToken, &runnerv1.Register{MachineId: "m0", Capacity: 1, Running: has})
+	require.Len(t, mac.registered.GetSuperseded(), 1, "it was not given to that pool")
+	first := p.connect(linuxToken, &runnerv1.Register{MachineId: "m1", Capacity: 1, Running: has})
+	require.Empty(t, first.registered.GetSuperseded())
+	first.heartbeat(1, false, has...)
+	require.Equal(t, "m1", p.waitFor("j1", running).GetMachineId())
+	second := p.connect(linuxToken, &runnerv1.Register{MachineId: "m2", Capacity: 1, Running: has})
+	require.Len(t, second.registered.GetSuperseded(), 1)
+	first.finish("j1", has[0].GetAttempt())
+	require.False(t, first.acked().GetStale())
+	require.Equal(t, "m1", p.waitFor("j1", completed).GetMachineId())
+}
+
 func TestAResultIsTakenByAnotherReplica(t *testing.T) {
 	p := startPlane(t, planeConfig{})
 	first := p.linux("m1", 1)
