@@ -47,7 +47,7 @@ func (p *Pool) plan(now time.Time, d policy.Decision, o policy.Observation) plan
 		return pl // nothing is written to a group that isn't known, or in the last seconds of a tenure
 	}
 	pl.withdraw = d.Withdraw > 0 || (p.givenUp(now) && p.canWithdraw(now) && p.unfilled(p.book.Census(now)) > 0)
-	if p.withdrewLately(now) || p.seen.status.RemovalHalt != "" {
+	if p.withdrewLately(now) || p.seen.status.RemovalHalt != "" || p.book.Exposed() {
 		pl.withdraw = false
 	}
 	pl.removals = p.removals(now, o) // last: what goes is no longer counted from here on

@@ -60,6 +60,7 @@ type CoolOff struct {
 	Probed   bool           `json:"probed,omitempty"` // half open, and the one was asked for
 	Kind     pluginsdk.Kind `json:"kind,omitempty"`
 	Message  string         `json:"message,omitempty"`
+	Late     bool           `json:"late,omitempty"` // what failed had been accepted
 }
 
 // Failed starts the cool-off, twice as long as the last if that was lately.
@@ -73,7 +74,18 @@ func (c *CoolOff) Failed(now time.Time, err *pluginsdk.Error) {
 	c.Length = min(max(2*c.Length, coolOffFirst), coolOffMax)
 	wait := max(c.Length, min(err.RetryAfter, maxRetryAfter))
 	c.FailedAt, c.Until, c.Probed, c.Kind, c.Message = now, now.Add(wait), false, err.Kind, err.Message
+	c.Late = false
 }
+
+// FailedLate is Failed, for what had been accepted.
+func (c *CoolOff) FailedLate(now time.Time, err *pluginsdk.Error) {
+	c.Failed(now, err)
+	c.Late = true
+}
+
+// Lost reports whether what was accepted isn't on its way any more. A call that is
+// refused says nothing of those before it.
+func (c *CoolOff) Lost(now time.Time) bool { return c.Late && c.Active(now) }
 
 // Asked says that a request was accepted.
 func (c *CoolOff) Asked(now time.Time) { c.Probed = c.halfOpen(now) }
@@ -92,10 +104,14 @@ func (c *CoolOff) halfOpen(now time.Time) bool {
 	return !c.Until.IsZero() && !c.Active(now) && now.Sub(c.FailedAt) < 2*c.Length
 }
 
+// Probing reports whether the one that is launched to try was asked for and isn't
+// there yet.
+func (c *CoolOff) Probing(now time.Time) bool { return c.halfOpen(now) && c.Probed }
+
 // Clamp is how many instances may be launched now: −1 = no limit.
 func (c *CoolOff) Clamp(now time.Time) int {
 	switch {
-	case c.Active(now), c.halfOpen(now) && c.Probed:
+	case c.Active(now), c.Probing(now):
 		return 0
 	case c.halfOpen(now):
 		return 1

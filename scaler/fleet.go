@@ -45,8 +45,8 @@ type Picture struct {
 	MachinesKnown bool
 	Machines      map[string][]router.Machine // by pool
 
-	offers map[string]offer // what attribution counted on, by pool
-	counts map[string]count // of the jobs, by pool; only for pools that have a source of counts
+	offers map[string]counted // what attribution counted on, by pool
+	counts map[string]count   // of the jobs, by pool; only for pools that have a source of counts
 }
 
 // Concerns reports whether the picture gives the pool something new to decide on,
@@ -80,7 +80,7 @@ func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
 
 // Observe looks once. What can't be read is marked unknown in the picture.
 func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Picture {
-	pic := &Picture{At: now, offers: make(map[string]offer, len(pools))}
+	pic := &Picture{At: now, offers: make(map[string]counted, len(pools))}
 	f.readDemand(ctx, pic)
 	f.readMachines(ctx, pic)
 	f.readCounts(pic, pools)
@@ -88,9 +88,10 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 	runners := make([]demand.Runners, 0, len(pools))
 	for _, p := range pools {
 		machines := pic.Machines[p.Name()]
-		o := *p.offer.Load()
-		pic.offers[p.Name()] = o
-		supplies = append(supplies, p.supply(now, o, machines, f.silentAfter))
+		o := p.offer.Load()
+		s := p.supply(now, o, machines, f.silentAfter)
+		pic.offers[p.Name()] = counted{offer: o.offer, coming: s.Booting}
+		supplies = append(supplies, s)
 		runners = append(runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
 	}
 	pic.Attribution = demand.Attribute(pic.Classes, supplies, router.Fits)

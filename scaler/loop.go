@@ -27,13 +27,9 @@ type Loop struct {
 type driver struct {
 	pool     *Pool
 	poke     chan struct{}
-	notices  chan pluginsdk.Interruption
+	notices  notices
 	reconfig chan PoolConfig
 }
-
-// maxNotices bounds the interruption notices that wait for a pool's goroutine;
-// more are dropped, and the provider's next list tells of them anyway.
-const maxNotices = 256
 
 // NewLoop returns a loop over pools. debounce is how long a poke waits for more
 // of its kind: a push of a thousand jobs is one look, not a thousand.
@@ -41,7 +37,7 @@ func NewLoop(f *Fleet, pools []*Pool, tick, debounce time.Duration) *Loop {
 	l := &Loop{fleet: f, pools: pools, tick: tick, debounce: debounce, poke: make(chan struct{}, 1)}
 	for _, p := range pools {
 		l.drivers = append(l.drivers, &driver{
-			pool: p, poke: make(chan struct{}, 1), notices: make(chan pluginsdk.Interruption, maxNotices), reconfig: make(chan PoolConfig, 1),
+			pool: p, poke: make(chan struct{}, 1), reconfig: make(chan PoolConfig, 1),
 		})
 	}
 	return l
@@ -59,13 +55,8 @@ func (l *Loop) Pools() []*Pool { return l.pools }
 // Interrupted hands a provider's notice to the pool it concerns.
 func (l *Loop) Interrupted(pool string, n pluginsdk.Interruption) {
 	for _, d := range l.drivers {
-		if d.pool.Name() != pool {
-			continue
-		}
-		select {
-		case d.notices <- n:
+		if d.pool.Name() == pool && d.notices.add(n) {
 			trigger(d.poke)
-		default:
 		}
 	}
 }
@@ -113,6 +104,9 @@ func (l *Loop) drive(ctx context.Context, d *driver) {
 	wake := time.NewTimer(0)
 	defer wake.Stop()
 	for {
+		for _, n := range d.notices.take() {
+			d.pool.Interrupted(n)
+		}
 		if pic := l.picture.Load(); pic != nil {
 			if at := l.tickPool(ctx, d, pic); !at.IsZero() {
 				wake.Reset(time.Until(at))
@@ -126,8 +120,6 @@ func (l *Loop) drive(ctx context.Context, d *driver) {
 		case <-d.poke:
 		case cfg := <-d.reconfig:
 			d.pool.Reconfigure(cfg)
-		case n := <-d.notices:
-			d.pool.Interrupted(n)
 		}
 	}
 }

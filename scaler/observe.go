@@ -15,17 +15,15 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 	}
 	booting := c.Booting + unfilled
 	o := policy.Observation{
-		Running: c.RunningJobs + c.DoomedJobs, Attributed: pic.Attribution.Pools[p.Name()].Total(), Overflow: pic.Attribution.Pools[p.Name()].Beyond,
+		Running: c.RunningJobs + c.DoomedJobs, Attributed: p.attributed(pic, booting*p.policy.CapacityPerInstance+c.DrainingPlaces), Overflow: pic.Attribution.Pools[p.Name()].Beyond,
 		Usable: c.Usable, Booting: booting, Draining: c.Draining,
-		Leaving: leaving, Ending: c.Removing, Absent: c.Absent,
+		Leaving: leaving, Ending: c.Removing, Absent: c.Absent + c.Unlisted,
 		InUse: c.InUse, Removable: c.Removable, Unfilled: unfilled,
 		GroupDesired: p.seen.status.Desired, GroupMin: p.seen.status.Min, GroupMax: p.seen.status.Max,
 		DemandAge: pic.Demand, GroupAge: p.groupAge(now),
 		CooledOff: p.state.CoolOff.Until, LaunchClamp: p.launchClamp(now, booting),
 	}
-	if pic.offers[p.Name()] == *p.offer.Load() { // else it was attributed before our last act
-		o.Unplaced = pic.Attribution.Pools[p.Name()].Launch
-	}
+	o.Unplaced = p.unplaced(pic, booting)
 	if p.canWithdraw(now) {
 		o.Withdrawable = unfilled
 	}
@@ -36,6 +34,25 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 	o.NoLaunch, o.NoLaunchWhy = p.noLaunch(now)
 	o.Floor = pic.counts[p.Name()].jobs
 	return o
+}
+
+// attributed is the jobs that are this pool's. Those that were to wait for places
+// which turn out not to come are nobody's until the next look at the fleet, at once:
+// places that are coming elsewhere are theirs before anything is launched.
+func (p *Pool) attributed(pic *Picture, coming int) int {
+	share := pic.Attribution.Pools[p.Name()]
+	return share.Free + min(share.Coming, coming) + share.Launch
+}
+
+// unplaced is the jobs that attribution has left to a launch. It counted on what was
+// known at the tick before: what turns out to be coming only now is for them.
+func (p *Pool) unplaced(pic *Picture, booting int) int {
+	saw := pic.offers[p.Name()]
+	if saw.offer != p.offer.Load().offer || !pic.MachinesKnown {
+		return 0 // it was attributed before our last act, or without knowing who is free
+	}
+	news := max(0, booting*p.policy.CapacityPerInstance-saw.coming)
+	return max(0, pic.Attribution.Pools[p.Name()].Launch-news)
 }
 
 func (p *Pool) noLaunch(now time.Time) (policy.Reason, string) {
@@ -66,7 +83,7 @@ func unfilled(desired int, c roster.Census) int { return max(0, desired-(c.Live-
 // withdrawal has left does exist, listed or not.
 func (p *Pool) givenUp(now time.Time) bool {
 	left := p.state.Kept == p.seen.status.Desired && now.Sub(p.state.KeptAt) < p.rules.RegisterTimeout
-	return !left && (now.Sub(p.state.AskedAt) >= p.rules.RegisterTimeout || p.state.CoolOff.Active(now))
+	return !left && (now.Sub(p.state.AskedAt) >= p.rules.RegisterTimeout || p.state.CoolOff.Lost(now))
 }
 
 func (p *Pool) groupAge(now time.Time) policy.Freshness {
@@ -112,7 +129,7 @@ func (p *Pool) noScaleIn(now time.Time, pic *Picture, c roster.Census) (policy.R
 }
 
 // makeOffer publishes what the rest of the fleet may count on.
-func (p *Pool) makeOffer(now time.Time, pic *Picture, o policy.Observation) {
+func (p *Pool) makeOffer(now time.Time, o policy.Observation) {
 	c := p.book.Census(now)
 	room := min(p.policy.Max, o.GroupMax) - c.Live - p.unfilled(c)
 	if p.seen.at.IsZero() {
@@ -129,13 +146,8 @@ func (p *Pool) makeOffer(now time.Time, pic *Picture, o policy.Observation) {
 	capacity := p.policy.CapacityPerInstance
 	next := offer{
 		Coming: o.Booting * capacity, Draining: c.DrainingPlaces, Launchable: max(0, room) * capacity,
-		CooledUntil: p.state.CoolOff.Until, Down: p.seen.err != nil, Registered: p.offer.Load().Registered,
-	}
-	if pic.MachinesKnown {
-		// As supply counts them later: records that a dead instance has left behind are
-		// in both numbers, or what boots would be taken for registered.
-		next.Registered = registered(pic.Machines[p.Name()])
+		CooledUntil: p.state.CoolOff.Until, Down: p.seen.err != nil, Unfilled: o.Unfilled,
 	}
 	p.state.Offer = next
-	p.offer.Store(&next)
+	p.offer.Store(&offered{offer: next, boots: p.book.Boots()})
 }

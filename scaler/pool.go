@@ -20,6 +20,11 @@ import (
 // pool while it is under way.
 const WriteDeadline = 8 * time.Second
 
+// refreshSlack: a look may come a tenth of its time early. The pool ticks as often as
+// it looks, and a tick that comes a microsecond early must not let the group go
+// unseen for a whole one more.
+const refreshSlack = 10
+
 // maxRemovalsPerTick bounds the removals of one tick when the policy does not.
 const maxRemovalsPerTick = 10
 
@@ -47,8 +52,8 @@ type Pool struct {
 	reacted time.Time // when more was last asked for: older jobs say nothing of how fast we react
 
 	def    atomic.Pointer[spillway.Pool]
-	offer  atomic.Pointer[offer]  // what others may count on
-	status atomic.Pointer[Status] // what people see
+	offer  atomic.Pointer[offered] // what others may count on
+	status atomic.Pointer[Status]  // what people see
 }
 
 // poolState is what survives a change of owner.
@@ -93,7 +98,7 @@ func NewPool(cfg PoolConfig, g Group, m Machines, mem Memory, t Tenure, events *
 		group: g, machines: m, memory: mem, tenure: t, events: events,
 	}
 	p.def.Store(&cfg.Pool)
-	p.offer.Store(&offer{}) // nothing, until it is known what there is: the first tick says so at once
+	p.offer.Store(&offered{}) // nothing, until it is known what there is: the first tick says so at once
 	p.status.Store(&Status{Pool: cfg.Pool.Name, Min: cfg.Policy.Min, Max: cfg.Policy.Max})
 	return p
 }
@@ -129,9 +134,9 @@ type Result struct {
 
 // Tick looks, decides, persists and acts, in that order.
 func (p *Pool) Tick(ctx context.Context, now time.Time, pic *Picture) Result {
-	before := *p.offer.Load()
+	before := p.offer.Load().offer
 	res := p.tick(ctx, now, pic)
-	res.Offers = *p.offer.Load() != before
+	res.Offers = p.offer.Load().offer != before
 	if p.epoch != 0 && p.throttled(now) {
 		res.Wake = p.state.WaitTill
 	}
@@ -153,10 +158,10 @@ func (p *Pool) tick(ctx context.Context, now time.Time, pic *Picture) Result {
 	p.state.Policy = next
 	plan := p.plan(now, d, obs)
 	plan.oldest = oldestLaunchJob(pic, p.Name(), p.reacted)
-	p.makeOffer(now, pic, obs)
+	p.makeOffer(now, obs)
 	res := p.carryOut(ctx, now, d, plan)
 	if res.Acted {
-		p.makeOffer(now, pic, p.observation(now, pic, p.book.Census(now))) // as it is after acting
+		p.makeOffer(now, p.observation(now, pic, p.book.Census(now))) // as it is after acting
 	}
 	p.noteChanges(ctx, now)
 	p.publish(now, pic, d)
@@ -181,7 +186,6 @@ func (p *Pool) hold(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	p.book, p.state, p.saved = roster.New(p.rules, now), poolState{}, nil
-	p.seen = groupView{mustLook: true}
 	if found {
 		if err := json.Unmarshal(data, &p.state); err != nil {
 			// It is soft state: the provider and the heartbeats tell it again.
@@ -190,6 +194,8 @@ func (p *Pool) hold(ctx context.Context, now time.Time) bool {
 		}
 		p.book.Adopt(p.state.Roster)
 	}
+	p.seen = groupView{mustLook: true}
+	p.seen.status.Desired = p.state.Desired // as far as anybody remembers, until the first look
 	p.epoch = epoch
 	return true
 }
@@ -202,15 +208,15 @@ func (p *Pool) follow(ctx context.Context, now time.Time, pic *Picture) {
 	if err != nil || !found || json.Unmarshal(data, &theirs) != nil {
 		return
 	}
-	p.offer.Store(&theirs.Offer)
 	book := roster.New(p.rules, now)
 	book.Adopt(theirs.Roster)
+	p.offer.Store(&offered{offer: theirs.Offer, boots: book.Boots()})
 	p.publishStatus(p.statusOf(now, pic, book, theirs.Desired))
 }
 
 // look asks the provider, if the last look is too old or an outcome is unknown.
 func (p *Pool) look(ctx context.Context, now time.Time) {
-	if p.throttled(now) || (!p.seen.mustLook && now.Sub(p.seen.at) < p.refresh) {
+	if p.throttled(now) || (!p.seen.mustLook && now.Sub(p.seen.at) < p.refresh-p.refresh/refreshSlack) {
 		return
 	}
 	status, err := p.group.Status(ctx)
@@ -230,27 +236,38 @@ func (p *Pool) look(ctx context.Context, now time.Time) {
 	}
 	p.seen.err = nil
 	p.checkDrift(now, status)
+	gap := p.gap(p.book.Census(now))
 	p.seen.status, p.seen.at, p.seen.mustLook = status, now, false
 	p.book.Listed(now, listed(list))
 	if c := p.book.Census(now); c.Absent > 0 {
 		p.book.WriteOff(now, c.Live-c.Removing-status.Desired)
 	}
 	p.countFailures(now, status.Failures)
-	if p.state.AskedAt.IsZero() && p.unfilled(p.book.Census(now)) > 0 {
-		p.state.AskedAt = now // nobody remembers who asked, but it is still coming
-	}
-	if p.unfilled(p.book.Census(now)) == 0 {
+	p.expect(now, gap)
+}
+
+// expect notes since when what the group wants and doesn't have is on its way, where
+// it wasn't this pool that asked: the group replaces what it loses, and so it may with
+// what is not in its list any more. before is the gap until this look.
+func (p *Pool) expect(now time.Time, before int) {
+	switch gap := p.gap(p.book.Census(now)); {
+	case gap == 0:
 		p.state.CoolOff.Filled()
+	case gap > before, p.state.AskedAt.IsZero(): // zero: nobody remembers who asked
+		p.state.AskedAt = now
 	}
+}
+
+// gap is how many the group wants more than it has by its own list. A short list may
+// exaggerate it, which costs some patience and no instance.
+func (p *Pool) gap(c roster.Census) int {
+	return max(0, p.seen.status.Desired-(c.Live-c.Removing-c.Absent))
 }
 
 // checkDrift tells when somebody else has changed the group's desired number.
 func (p *Pool) checkDrift(now time.Time, status pluginsdk.GroupStatus) {
 	if p.seen.at.IsZero() || p.seen.mustLook || status.Desired == p.seen.status.Desired {
 		return
-	}
-	if status.Desired > p.seen.status.Desired {
-		p.state.AskedAt = now // by somebody else, but it takes as long to come
 	}
 	p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: roster.Change{
 		Kind: "drift", Detail: fmt.Sprintf("somebody else set desired from %d to %d", p.seen.status.Desired, status.Desired),
@@ -268,7 +285,7 @@ func (p *Pool) countFailures(now time.Time, failures []pluginsdk.GroupFailure) {
 	for _, f := range failures {
 		p.state.Failures = append(p.state.Failures, f.ID)
 		if !known[f.ID] && f.At.After(p.state.AskedAt.Add(-time.Second)) {
-			p.state.CoolOff.Failed(now, &pluginsdk.Error{Kind: f.Kind, Message: f.Message})
+			p.state.CoolOff.FailedLate(now, &pluginsdk.Error{Kind: f.Kind, Message: f.Message})
 		}
 	}
 }

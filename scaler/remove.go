@@ -27,6 +27,7 @@ func (p *Pool) remove(ctx context.Context, now time.Time, removals []roster.Remo
 		switch r.Outcome {
 		case pluginsdk.Removed:
 			p.seen.status.Desired--
+			p.state.Policy.Held = max(0, p.state.Policy.Held-1)
 			info.Removed = append(info.Removed, r.ID)
 		case pluginsdk.AlreadyGone:
 		case pluginsdk.NotRemoved:

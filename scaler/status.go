@@ -26,6 +26,8 @@ type Status struct {
 	Ending      int       // on their way out; a hook of the group may hold them until their jobs are done
 	Strangers   int       // machines of the pool on instances that the group doesn't have
 	WaitTill    time.Time // the provider throttles, and is not asked before; zero or past = it doesn't
+	Probing     bool      // one instance was launched to try after a refusal, and no more is before it is there
+	LaunchLost  bool      // the provider says that what it had accepted has failed: it covers no job
 	Decision    policy.Decision
 	Hold        policy.Reason // empty = none
 	Finding     string        // what somebody should look at; empty = nothing
@@ -41,6 +43,7 @@ func (p *Pool) Status() Status { return *p.status.Load() }
 func (p *Pool) publish(now time.Time, pic *Picture, d policy.Decision) {
 	s := p.statusOf(now, pic, p.book, p.seen.status.Desired)
 	s.Decision, s.DecidedAt, s.LastSuccess, s.Held, s.WaitTill = d, now, p.seen.at, true, p.state.WaitTill
+	s.Probing, s.LaunchLost = p.state.CoolOff.Probing(now), p.state.CoolOff.Lost(now)
 	if isHold(d.Reason) {
 		s.Hold = d.Reason
 	}

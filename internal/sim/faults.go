@@ -21,6 +21,7 @@ type faults struct {
 	stale   demand.View // what a stale signal goes on to say
 	plugins map[string]fault[scenario.PluginFault]
 	store   time.Time // until when the store is broken
+	wiped   time.Time // when the store was last wiped
 	last    time.Time // when the last fault of all is over; zero = there was none
 }
 
@@ -135,6 +136,7 @@ func (w *world) breakStore(a scenario.Store) {
 		for _, s := range w.clouds { // when more was asked for is forgotten with the rest
 			w.rules.pool(s.pool).raisedAt = w.now.Add(scaler.LeaseTTL)
 		}
+		w.faults.wiped = w.now
 		w.faults.lasts(w.now.Add(recheckAfter))
 		w.after(recheckAfter, w.recheck)
 		return

@@ -21,6 +21,7 @@ func (w *world) interrupt(a scenario.Interrupt) {
 		}
 	}
 	told.Group, told.Kind = a.Pool, a.Kind
+	w.rec.pools[a.Pool].leaves[id] = true
 	if a.Via == scenario.ViaMachine {
 		if r := w.runners[machineID(a.Pool, id)]; r != nil {
 			r.warned(told)
@@ -44,7 +45,9 @@ func (w *world) interrupt(a scenario.Interrupt) {
 // breakInstance is an instance that somebody finds broken.
 func (w *world) breakInstance(a scenario.Unhealthy) {
 	if a.Via == scenario.ViaProvider {
-		w.site(a.Pool).cloud.Break(w.now, a.Nth)
+		if id, ok := w.site(a.Pool).cloud.Break(w.now, a.Nth); ok {
+			w.rec.pools[a.Pool].leaves[id] = true
+		}
 		return
 	}
 	if id, ok := w.rec.pools[a.Pool].nth(a.Nth); ok {

@@ -50,6 +50,7 @@ type poolStory struct {
 	born       map[string]time.Time // instances that exist
 	ever       []string             // every instance, by launch
 	held       map[string]time.Time // of them: since when a terminating hook holds them
+	leaves     map[string]bool      // somebody found them unhealthy, or said that they may be taken: they are not drained to come back
 	launches   int
 	removals   int
 	calls      map[string]int
@@ -107,7 +108,7 @@ func newRecorder(w *world) *recorder {
 
 func (rec *recorder) addPool(s *site) {
 	rec.pools[s.pool] = &poolStory{
-		site: s, born: make(map[string]time.Time), held: make(map[string]time.Time), calls: make(map[string]int), limitedBy: make(map[string]int),
+		site: s, born: make(map[string]time.Time), held: make(map[string]time.Time), leaves: make(map[string]bool), calls: make(map[string]int), limitedBy: make(map[string]int),
 		launches: -s.cloud.Live(), // those in service at the start were launched by nobody
 	}
 }

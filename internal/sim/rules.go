@@ -53,7 +53,7 @@ func newRules(w *world) *rules {
 func (c *rules) pool(name string) *poolWatch {
 	p := c.watched[name]
 	if p == nil {
-		p = &poolWatch{}
+		p = &poolWatch{unasked: make(map[string]bool), taken: make(map[string]time.Time)}
 		c.watched[name] = p
 	}
 	return p
@@ -71,8 +71,12 @@ func (c *rules) broken(invariant, format string, args ...any) {
 // instanceEnded checks I1: no action of ours ends an instance that is busy.
 func (c *rules) instanceEnded(pool string, ch Change) {
 	w := c.world
-	if ch.Cause == BySomebody || ch.Cause == Interruption {
-		c.pool(pool).foreignAt = w.now
+	switch ch.Cause {
+	case BySomebody, Interruption:
+		c.pool(pool).foreignAt, c.pool(pool).lostAt = w.now, w.now
+	case ByTimeout:
+		c.pool(pool).lostAt = w.now
+	case ByName, ByScaleIn, ByHealth:
 	}
 	if !w.busy(pool, ch.ID) {
 		return
@@ -83,6 +87,21 @@ func (c *rules) instanceEnded(pool string, ch Change) {
 		c.broken("I1", "%s/%s was ended (%s) with jobs on it", pool, ch.ID, ch.Cause)
 	default:
 		w.rec.forced++
+	}
+}
+
+// instanceLaunched notes what the group launches of itself, for one that it has lost at
+// the same moment.
+func (c *rules) instanceLaunched(pool, id string) {
+	if p := c.pool(pool); p.lostAt.Equal(c.world.now) {
+		p.unasked[id] = true
+	}
+}
+
+// instanceHeld notes whom somebody else has begun to end.
+func (c *rules) instanceHeld(pool string, ch Change) {
+	if ch.Cause != ByName && ch.Cause != ByScaleIn && ch.Cause != ByHealth {
+		c.pool(pool).taken[ch.ID] = ch.At
 	}
 }
 
@@ -105,8 +124,8 @@ func (c *rules) beforeSetDesired(g *group, target int) func(error) {
 		if err != nil || launched <= 0 {
 			return
 		}
-		if after.exists+after.asked > after.bound() {
-			c.broken("I2", "%s: set_desired(%d) makes %d instances, at most %d are allowed", g.site.pool, target, after.exists+after.asked, after.bound())
+		if n := after.exists - after.hidden + after.asked; n > after.bound() {
+			c.broken("I2", "%s: set_desired(%d) makes %d instances, at most %d are allowed", g.site.pool, target, n, after.bound())
 		}
 		c.justified(g.site, &before, launched)
 		meant := g.replica.last.Attribution.Pools[g.site.pool].Launch
@@ -146,14 +165,14 @@ func (c *rules) justified(s *site, before *truth, launched int) {
 func (w *world) attributeBefore(s *site, before *truth, n int) int {
 	capacity := before.placesOfNew()
 	attribution := w.attribute(func(o *site, t *truth) int {
-		if w.now.Sub(w.rules.pool(o.pool).foreignAt) < 2*w.story.Tick {
-			t.coming = 0 // somebody else changed it: nobody can have seen that yet
+		if w.faults.plugin(o.pool, w.now) != "" || !w.seen(o.pool, w.rules.pool(o.pool).foreignAt) {
+			t.coming = 0 // somebody else changed it, or it can't be asked: nobody can have seen that yet
 		}
 		if o != s {
-			t.coming = max(0, t.coming-w.rules.pool(o.pool).spareAt(w.now))
+			t.coming = max(0, t.coming-t.unseen-w.rules.pool(o.pool).spareAt(w.now))
 			return 0
 		}
-		t.free, t.coming = before.free, before.coming
+		t.free, t.coming = before.free, before.coming-before.unseen // nobody can have seen those yet
 		return n * capacity
 	})
 	return attribution.Pools[s.pool].Launch
@@ -263,8 +282,9 @@ func (r *replica) blocked() map[string]bool {
 		st := p.Status()
 		finding, _, _ := strings.Cut(st.Finding, ":")
 		// A pool that can't launch is offered no jobs, so that its decisions have nothing
-		// to be held back from after the first: its finding goes on to say why.
-		out[p.Name()] = finding == "boot_failing" || finding == "cooled_off" || finding == "group_halt" || slices.Contains(blocking, st.Hold) ||
+		// to be held back from after the first: its finding goes on to say why, and so
+		// does its status of one that waits for what it has launched to try.
+		out[p.Name()] = st.Probing || finding == "boot_failing" || finding == "cooled_off" || finding == "group_halt" || slices.Contains(blocking, st.Hold) ||
 			slices.Contains(blocking, st.Decision.Reason) || slices.Contains(blocking, st.Decision.LimitedBy)
 	}
 	return out
@@ -331,6 +351,7 @@ func (c *rules) dispatched(s *session, given []router.Assignment) {
 // step checks I6 now and then: no job stays in a state for ever.
 func (c *rules) step() {
 	w := c.world
+	w.noteReplacements()
 	if w.now.Sub(c.checkedAt) < time.Minute {
 		return
 	}

@@ -64,12 +64,14 @@ func (w *world) cloudChanged(s *site, ch Change) {
 	switch ch.Kind {
 	case Launched:
 		w.rec.instanceLaunched(s.pool, ch.ID, ch.At)
+		w.rules.instanceLaunched(s.pool, ch.ID)
 	case Ready:
 		if ch.Registers {
 			w.after(0, func() { w.boot(s.pool, ch.ID) })
 		}
 	case Held:
 		w.rec.pools[s.pool].held[ch.ID] = ch.At
+		w.rules.instanceHeld(s.pool, ch)
 	case Ended:
 		w.rules.instanceEnded(s.pool, ch)
 		w.rec.instanceEnded(s.pool, ch)

@@ -1,14 +1,12 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -43,6 +41,7 @@ func (s *session) init(r *replica) {
 func (s *session) connected(r *runner) {
 	w := s.world
 	s.streams[r.id] = r
+	r.draining = false // the order was its last replica's: this one repeats it if it still stands
 	var keep []router.JobRef
 	for _, ref := range r.running() {
 		if s.adopt(r, ref) {
@@ -83,67 +82,6 @@ func (s *session) heartbeat(r *runner) {
 	}
 	s.engine.Heartbeat(s.world.now, r.id, len(r.jobs), r.draining, r.running())
 	s.touched(r.id)
-}
-
-// disconnected is a stream that broke. The machine has a while to come back.
-func (s *session) disconnected(id spillway.MachineID) {
-	delete(s.streams, id)
-	if s.replica.dead || !s.engine.Disconnect(s.world.now, id) {
-		return
-	}
-	s.touched(id)
-	life := s.replica.life
-	s.world.after(streamGrace, func() {
-		if s.replica.life == life && !s.replica.paused && s.streams[id] == nil {
-			s.forget(id)
-		}
-	})
-}
-
-// machines are the store's. Those that are forgotten with their instances are given
-// up by every router at once, unless their streams go on.
-type machines struct {
-	*memstore.Store
-	world *world
-}
-
-// RemoveMachines implements scaler.Machines.
-func (m machines) RemoveMachines(ctx context.Context, pool string, ids []spillway.MachineID) error {
-	err := m.Store.RemoveMachines(ctx, pool, ids)
-	m.world.after(0, func() { // the news travels: nobody hears it in the middle of its own turn
-		for _, r := range m.world.replicas {
-			for _, id := range ids {
-				if _, known := r.engine.Machine(id); known && r.working() && r.streams[id] == nil {
-					r.forget(id)
-				}
-			}
-		}
-	})
-	return err
-}
-
-// forget gives up a machine that has not come back, with its jobs, unless another
-// replica has it by now.
-func (s *session) forget(id spillway.MachineID) {
-	w := s.world
-	movedOn := s.movedOn(id)
-	lost := s.engine.Forget(w.now, id)
-	delete(s.unsaved, id)
-	if movedOn {
-		return
-	}
-	s.release(lost, true, "its machine was lost")
-	s.write(func() error { return w.store.DropMachine(id) })
-	s.settle()
-}
-
-// dropStreams is the end of the process, seen by the machines.
-func (s *session) dropStreams() {
-	for _, id := range slices.Sorted(maps.Keys(s.streams)) {
-		r := s.streams[id]
-		delete(s.streams, id)
-		r.disconnect()
-	}
 }
 
 // touched saves a machine's record and does what became possible.

@@ -1,13 +1,13 @@
 package sim
 
 import (
-	"strings"
 	"time"
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/internal/scenario"
 	"github.com/spillway-ci/spillway/router"
 )
 
@@ -17,11 +17,13 @@ type truth struct {
 	pool     config.Pool
 	exists   int // in the cloud
 	ending   int // of exists: being ended
+	hidden   int // of ending: by somebody else, and nobody can have seen them since, or ever
 	asked    int // of the group, and not there
 	useful   int // will serve or serves: not leaving, not failed to boot
 	inUse    int
 	free     int // places on machines that take jobs [jobs]
 	coming   int // places on booting instances and on drains that can be taken back [jobs]
+	unseen   int // of coming: on instances that the group has launched of itself a moment ago [jobs]
 	groupMin int
 	groupMax int
 }
@@ -37,7 +39,7 @@ func (w *world) truth(s *site) truth {
 	}
 	t.asked = max(0, s.cloud.Desired()-(t.exists-t.ending))
 	young := w.now.Sub(w.rules.pool(s.pool).raisedAt) < pool.Policy.RegisterTimeout
-	if young && !w.cooledOff(s.pool) && w.faults.plugin(s.pool, w.now) == "" {
+	if young && !w.launchLost(s.pool) && w.faults.plugin(s.pool, w.now) == "" {
 		t.useful += t.asked
 		t.coming += t.asked * t.placesOfNew()
 	}
@@ -49,15 +51,21 @@ func (t *truth) count(w *world, in Instance) {
 	switch {
 	case in.Ending:
 		t.ending++
+		if w.hidden(t.pool.Name, in) {
+			t.hidden++
+		}
 	case in.Doomed:
 	case r == nil:
 		if w.now.Sub(in.LaunchedAt) < t.pool.Policy.RegisterTimeout {
 			t.useful++
 			t.coming += t.placesOfNew()
 		}
+		if w.rules.pool(t.pool.Name).unasked[in.ID] && w.now.Sub(in.LaunchedAt) < noticeTicks*w.story.Tick {
+			t.unseen += t.placesOfNew()
+		}
 	case r.dead || r.replica == nil || r.complaint != "": // it gets no jobs
 	default:
-		t.countRunner(r)
+		t.countRunner(r, w.rec.pools[t.pool.Name].leaves[in.ID])
 	}
 }
 
@@ -69,7 +77,11 @@ func (t *truth) placesOfNew() int {
 	return t.pool.CapacityPerInstance
 }
 
-func (t *truth) countRunner(r *runner) {
+// countRunner counts a machine. leaves: once drained, it is so for good.
+func (t *truth) countRunner(r *runner, leaves bool) {
+	if r.draining && leaves {
+		return
+	}
 	places := max(0, r.capacity-len(r.jobs))
 	if limit := t.pool.Policy.MaxUses; limit > 0 {
 		if r.uses >= limit {
@@ -88,16 +100,16 @@ func (t *truth) countRunner(r *runner) {
 	}
 }
 
-// cooledOff reports whether whoever scales a pool says that its provider refused:
-// what was asked for and is not there covers no job then.
-func (w *world) cooledOff(pool string) bool {
+// launchLost reports whether whoever scales a pool says that its provider failed after
+// it had accepted: what was asked for and is not there covers no job then.
+func (w *world) launchLost(pool string) bool {
 	for _, r := range w.replicas {
 		if r.dead || !r.holds(pool) {
 			continue
 		}
 		for _, p := range r.pools {
 			if p.Name() == pool {
-				return strings.HasPrefix(p.Status().Finding, "cooled_off")
+				return p.Status().LaunchLost
 			}
 		}
 	}
@@ -145,12 +157,58 @@ func matches(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicat
 	return v.OK(), string(v.Predicate)
 }
 
+// noticeTicks is within how many ticks it is noticed that an instance is gone, and
+// that the group has launched another for it: the one is missing from three lists, the
+// first of which may be asked for a tick later.
+const noticeTicks = 4
+
+// noteReplacements notes when a group wants more than it has though nobody has asked
+// for more: it replaces what it has lost. That takes as long to come as what was asked
+// for, from the next list, which shows that the one is gone.
+func (w *world) noteReplacements() {
+	for _, s := range w.clouds {
+		p, ending := w.rules.pool(s.pool), len(w.rec.pools[s.pool].held)
+		asked := max(0, s.cloud.Desired()-(s.cloud.Live()-ending))
+		if asked > p.asked && !p.raisedAt.Equal(w.now) {
+			p.raisedAt = w.now.Add(w.story.Tick)
+		}
+		p.asked = asked
+	}
+}
+
+// hidden reports whether an instance is being ended by somebody else, and there was
+// no list since that can have shown it: the number has fallen, and it still bills.
+func (w *world) hidden(pool string, in Instance) bool {
+	since, taken := w.rules.pool(pool).taken[in.ID]
+	return taken && (w.now.Before(in.LaunchedAt.Add(w.story.Clouds[pool].VisibleAfter+w.story.Tick)) || !w.seen(pool, since))
+}
+
+// seen reports whether what somebody else has done to a group can be known: it was
+// looked at since, but for a plugin that can't be asked.
+func (w *world) seen(pool string, since time.Time) bool {
+	if since.IsZero() {
+		return true
+	}
+	by := since
+	if f := w.faults.plugins[pool]; f.until.After(since) {
+		by = f.until
+		if f.kind == scenario.PluginHang {
+			by = by.Add(readDeadline) // the last call that hangs
+		}
+	}
+	return w.now.Sub(by) >= 2*w.story.Tick
+}
+
 // poolWatch is what the rules remember of a pool.
 type poolWatch struct {
-	raisedAt time.Time // when more was last asked for
-	starving int       // ticks in a row in which a launch was due and none came
-	turned   bool      // it had a turn since the last tick
-	spare    int       // places that its last launch has beyond what it was for [jobs]
+	raisedAt time.Time            // when more was last asked for
+	asked    int                  // of the group and not there, a moment ago [instances]
+	taken    map[string]time.Time // instances that somebody else has begun to end, which a hook holds
+	lostAt   time.Time            // when the group last lost an instance that we didn't end
+	unasked  map[string]bool      // instances that it has launched for those
+	starving int                  // ticks in a row in which a launch was due and none came
+	turned   bool                 // it had a turn since the last tick
+	spare    int                  // places that its last launch has beyond what it was for [jobs]
 	sparedAt time.Time
 
 	foreignAt time.Time // when somebody else changed the group

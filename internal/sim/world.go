@@ -251,6 +251,9 @@ func (w *world) push(job *scenario.Job) {
 // recheck is everybody asking for the jobs that they have pushed, once the store
 // has answered for long enough.
 func (w *world) recheck() {
+	if w.now.Before(w.faults.wiped.Add(recheckAfter)) {
+		return // it was wiped again: whoever asks now would push what runs, and asks later
+	}
 	if w.now.Before(w.faults.store.Add(recheckAfter)) {
 		w.faults.lasts(w.now.Add(recheckAfter))
 		w.after(recheckAfter, w.recheck)

@@ -31,6 +31,26 @@ func TestWhatIsNoLongerListedIsNotAskedForAgain(t *testing.T) {
 	require.Equal(t, 4, d.GroupTarget, "the number still stands for it: the group replaces it")
 }
 
+// What no list has had yet is not asked for again either: it may have ended with the
+// number. As soon as it is listed it is.
+func TestC33_WhatIsNotListedYetIsAskedForAgainOnceItIs(t *testing.T) {
+	s := policy.State{Held: 3, GroupSeen: true}
+	unlisted := policy.Observation{Usable: 3, InUse: 3, Running: 3, Absent: 3, GroupDesired: 1}
+	d, s := policy.Decide(rules(nil), s, seen(unlisted), t0)
+	require.Equal(t, 1, d.GroupTarget)
+	listed := unlisted
+	listed.Absent = 0
+	d, s = policy.Decide(rules(nil), s, seen(listed), t0)
+	require.Equal(t, policy.ReasonDrift, d.Reason)
+	require.Equal(t, 3, d.GroupTarget)
+
+	gone := policy.Observation{Usable: 1, InUse: 1, Running: 1, GroupDesired: 1}
+	_, s = policy.Decide(rules(nil), s, seen(gone), t0)
+	listed.GroupDesired = 1
+	d, _ = policy.Decide(rules(nil), s, seen(listed), t0)
+	require.Equal(t, 1, d.GroupTarget, "the two were gone: what is more than the group ever had is not its own")
+}
+
 func TestAProbeUnderWayIsWhyJobsWait(t *testing.T) {
 	o := policy.Observation{Usable: 1, InUse: 1, Running: 1, Booting: 1, Attributed: 1, Overflow: 3, CooledOff: t0.Add(-1), GroupDesired: 2, GroupMax: 100}
 	o.LaunchClamp = 0

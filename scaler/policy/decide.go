@@ -150,7 +150,11 @@ func (c *calculation) recordActions(d *Decision) {
 		c.state.Window[last].Removed += d.Remove
 	}
 	if c.o.GroupAge == Whole {
-		c.state.Held = max(c.o.GroupDesired, d.GroupTarget, c.held())
+		had := c.state.Held // what of it isn't listed yet may be, soon
+		if !c.state.GroupSeen {
+			had = c.standing() // by whoever has forgotten it; where it can't be asserted now it will be
+		}
+		c.state.Held = max(c.o.GroupDesired, d.GroupTarget, min(c.o.inGroup(), had))
 		c.state.GroupSeen = true
 	}
 }

@@ -121,9 +121,10 @@ func (c *calculation) held() int {
 	return min(c.standing(), c.state.Held)
 }
 
-// standing is the instances that the group's number stands for. One that is no
-// longer listed counts only as far as the number still has it: whoever ended it and
-// lowered the number with it took back what was there, and made nobody choose.
+// standing is the instances that the group's number stands for. One that is not
+// listed, any more or yet, counts only as far as the number has it: whoever ended it
+// and lowered the number with it took back what was there, and made nobody choose.
+// Asking for it again would launch another for no job.
 func (c *calculation) standing() int {
 	n := c.o.inGroup()
 	return max(n-c.o.Absent, min(n, c.o.GroupDesired))

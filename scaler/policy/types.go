@@ -50,7 +50,7 @@ type Observation struct {
 	Draining     int // ours, can be taken back
 	Leaving      int // in the group but of no more use: interrupted, used up, silent, boot-failed
 	Ending       int // being ended: they still bill, but have left the group's desired number
-	Absent       int // of Usable, Booting, Draining and Leaving: was in the group and is not in its last complete list
+	Absent       int // of Usable, Booting, Draining and Leaving: exists or existed, and is not in the group's last complete list
 	InUse        int // of Usable: with at least one job
 	Removable    int // of Usable: proven idle for at least idle_time
 	Unfilled     int // of Booting: asked for, no instance exists yet; what GroupDesired exceeds the above by is added to both

@@ -29,6 +29,28 @@ func TestAbsentInstancesAreWrittenOffWhenTheNumberFellWithThem(t *testing.T) {
 	require.Contains(t, f.Instances, "c")
 }
 
+func TestWhatNoListHasHadIsNotAbsent(t *testing.T) {
+	f := newFleet()
+	f.launch("a")
+	f.register("a", "b")
+	f.look()
+	require.Equal(t, 1, f.Census(f.now).Unlisted, "b is heard, and nobody has listed it yet")
+	require.Zero(t, f.Census(f.now).Absent, "that doesn't say that it is gone")
+	f.launch("b")
+	f.look()
+	require.Zero(t, f.Census(f.now).Unlisted)
+}
+
+func TestBootsTellsWhoHasNoMachineYet(t *testing.T) {
+	f := newFleet()
+	f.launch("a", "b", "c")
+	f.register("a")
+	f.look()
+	require.Equal(t, map[string]bool{"a": false, "b": true, "c": true}, f.Boots())
+	f.pass(rules().RegisterTimeout)
+	require.Equal(t, map[string]bool{"a": false, "b": false, "c": false}, f.Boots(), "nobody counts on a boot that has failed")
+}
+
 func TestADrainForGoodIsOrderedAgainUntilItIsAcknowledged(t *testing.T) {
 	f := newFleet()
 	f.rules.MaxUses = 1

@@ -1,6 +1,9 @@
 package roster
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // hold notes what holds an instance, as the last list has it.
 func (in *Instance) hold(now time.Time, h Hook) {
@@ -60,7 +63,7 @@ func (r *Roster) mayEnd(now time.Time, in *Instance) (ok, forced bool) {
 	case r.withoutMachine(now, in), r.machineGone(now, in), r.idleTwice(now, in):
 		return true, false
 	default:
-		return r.rules.DrainTimeout > 0 && now.Sub(in.HeldAt) >= r.rules.DrainTimeout, true
+		return r.givenUp(now, in) || r.rules.DrainTimeout > 0 && now.Sub(in.HeldAt) >= r.rules.DrainTimeout, true
 	}
 }
 
@@ -69,6 +72,13 @@ func (r *Roster) mayEnd(now time.Time, in *Instance) (ok, forced bool) {
 // is silent is dead.
 func (r *Roster) machineGone(now time.Time, in *Instance) bool {
 	return in.Machine != "" && r.silent(now, in) && r.heardLately(now) && (!in.recorded || in.Unhealthy)
+}
+
+// givenUp: nothing was heard of the machine for silent_timeout. Its jobs went to
+// others long ago, and its results would be refused; a hook that waits for a machine
+// that died unseen waits for days.
+func (r *Roster) givenUp(now time.Time, in *Instance) bool {
+	return in.Machine != "" && !in.heardAt.IsZero() && r.silent(now, in) && r.heardLately(now) && now.Sub(in.heardAt) >= r.rules.SilentTimeout
 }
 
 // withoutMachine: machines were seen whole since the launch and for as long as an
@@ -89,7 +99,11 @@ func (r *Roster) ReleaseAsked(now time.Time, releases []Release) {
 		}
 		in.HookAskedAt = now
 		if rel.Forced {
-			r.note(in.ID, ForcedEnd, "drain_timeout of %s is over, with %d jobs on it", r.rules.DrainTimeout, in.inUse)
+			why := fmt.Sprintf("drain_timeout of %s is over", r.rules.DrainTimeout)
+			if r.givenUp(now, in) {
+				why = fmt.Sprintf("its machine was silent for %s", r.rules.SilentTimeout)
+			}
+			r.note(in.ID, ForcedEnd, "%s, with %d jobs on it", why, in.inUse)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (r *Roster) Listed(now time.Time, list []Listed) {
 		seen[l.ID] = true
 		in := r.entry(now, l.ID, l.LaunchedAt)
 		in.Missed, in.Listed, in.absent, in.Unlisted = 0, true, false, 0
-		in.Unhealthy, in.Kept = l.Unhealthy, l.Kept
+		in.Unhealthy, in.Kept, in.creating = l.Unhealthy, l.Kept, l.Creating
 		in.hold(now, l.Hook)
 		if in.Phase == Zombie {
 			in.Phase, in.Leaves = Draining, "" // it is the group's after all; what is drained can be taken back
@@ -220,6 +220,17 @@ func (r *Roster) heardOne(now time.Time, m *router.Machine) {
 	}
 }
 
+// Boots has every instance of the book, and says which of them still boot. A machine
+// on one of those, or on one that isn't in the book and that Heard would take in,
+// makes it one that has booted.
+func (r *Roster) Boots() map[string]bool {
+	out := make(map[string]bool, len(r.Instances))
+	for id, in := range r.Instances {
+		out[id] = in.Phase == Booting
+	}
+	return out
+}
+
 // Census counts.
 func (r *Roster) Census(now time.Time) Census {
 	var c Census
@@ -229,7 +240,11 @@ func (r *Roster) Census(now time.Time) Census {
 			continue
 		}
 		c.Live++
-		if in.absent && in.Phase != Removing {
+		switch {
+		case in.Phase == Removing:
+		case !in.Listed:
+			c.Unlisted++
+		case in.absent:
 			c.Absent++
 		}
 		if !in.RegisteredAt.IsZero() {

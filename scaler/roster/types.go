@@ -98,6 +98,7 @@ type Instance struct {
 	ackedAt     time.Time
 	connected   bool
 	absent      bool // from the last list
+	creating    bool // by the last list that had it
 	recorded    bool // there is a record of its machine
 	drained     bool // by the machine's record
 	stopping    bool
@@ -119,6 +120,7 @@ type Census struct {
 	DrainingPlaces                                    int       // on drains that can be taken back [jobs]
 	Registered                                        int       // ever registered and still live
 	Absent                                            int       // of Live, but for Removing: was listed, and is not in the last complete list
+	Unlisted                                          int       // of Live, but for Removing: in no list so far
 	NextIdle                                          time.Time // when the next usable idle instance becomes removable; zero = none
 }
 
