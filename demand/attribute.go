@@ -10,7 +10,9 @@ import (
 // Matcher says whether a runner of capability c may take a job that needs r, and
 // names the predicate that failed if not. It must be a pure function of its
 // arguments, must not keep or change them, and must answer alike for
-// capabilities of equal fingerprint.
+// capabilities of equal fingerprint. It must refuse a requirement with a tag that
+// the capability lacks, and one without tags where the capability does not take
+// such jobs: it isn't even asked about most of those.
 type Matcher func(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string)
 
 // Attribute gives each pending job to one pool, so that it is demand for that

@@ -18,12 +18,22 @@ type eligibility struct {
 	firstPool    []int    // of each distinct capability: its first pool in order
 	groupOf      []int    // of each class entry; noGroup where no pool can take it
 	groups       int      // number of groups
+	index        *Index   // of the distinct capabilities; nil where it doesn't pay
+	everyone     []int    // all distinct capabilities, where there is no index
 	takes        []bits64 // of each distinct capability: the groups that it can take
 }
 
 func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility {
 	e := &eligibility{capabilityOf: make([]int, len(pools)), groupOf: make([]int, len(classes))}
 	e.distinctCapabilities(pools)
+	if len(classes) >= minIndexed {
+		e.index = NewIndex(len(e.firstPool), func(k int) *spillway.Capability { return &pools[e.firstPool[k]].Capability })
+	} else {
+		e.everyone = make([]int, len(e.firstPool))
+		for k := range e.everyone {
+			e.everyone[k] = k
+		}
+	}
 	members := e.groupClasses(classes, pools, match)
 	e.takes = make([]bits64, len(e.firstPool))
 	for k := range e.takes {
@@ -35,6 +45,18 @@ func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility
 		}
 	}
 	return e
+}
+
+// minIndexed is how many class entries an index is made for: to ask about a few is
+// less work than to make it. A router asks about one at a time when it isn't busy.
+const minIndexed = 4
+
+// candidates returns the capabilities to be asked about for r.
+func (e *eligibility) candidates(r *spillway.Requirement) []int {
+	if e.index == nil {
+		return e.everyone
+	}
+	return e.index.Candidates(r)
 }
 
 func (e *eligibility) distinctCapabilities(pools []Supply) {
@@ -68,8 +90,8 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 			continue
 		}
 		clear(set)
-		for k, p := range e.firstPool {
-			if ok, _ := match(&pools[p].Capability, &classes[i].Requirement); ok {
+		for _, k := range e.candidates(&classes[i].Requirement) {
+			if ok, _ := match(&pools[e.firstPool[k]].Capability, &classes[i].Requirement); ok {
 				set.set(k)
 			}
 		}

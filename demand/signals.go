@@ -21,28 +21,35 @@ type Runners struct {
 func Signals(classes []Class, runners []Runners, match Matcher, at time.Time) []spillway.Signal {
 	live := make(map[spillway.Fingerprint]int, len(runners))
 	out := make([]spillway.Signal, 0, len(runners))
+	distinct := make([]*spillway.Capability, 0, len(runners)) // of each signal
 	for i := range runners {
 		fp := runners[i].Capability.Fingerprint()
 		if _, known := live[fp]; !known {
-			out = append(out, spillway.Signal{Fingerprint: fp, TotalJobs: eligibleJobs(classes, &runners[i].Capability, match)})
+			out = append(out, spillway.Signal{Fingerprint: fp})
+			distinct = append(distinct, &runners[i].Capability)
 		}
 		live[fp] += max(0, runners[i].Live)
 	}
+	jobs := eligibleJobs(classes, distinct, match)
 	for i, s := range out {
-		out[i] = spillway.NewSignal(s.Fingerprint, s.TotalJobs, live[s.Fingerprint], at)
+		out[i] = spillway.NewSignal(s.Fingerprint, jobs[i], live[s.Fingerprint], at)
 	}
 	slices.SortFunc(out, func(a, b spillway.Signal) int { return bytes.Compare(a.Fingerprint[:], b.Fingerprint[:]) })
 	return out
 }
 
-func eligibleJobs(classes []Class, c *spillway.Capability, match Matcher) int {
-	jobs := 0
+// eligibleJobs returns the waiting jobs that each of the capabilities can take.
+func eligibleJobs(classes []Class, capabilities []*spillway.Capability, match Matcher) []int {
+	jobs := make([]int, len(capabilities))
+	index := NewIndex(len(capabilities), func(i int) *spillway.Capability { return capabilities[i] })
 	for i := range classes {
 		if classes[i].Pending <= 0 {
 			continue
 		}
-		if ok, _ := match(c, &classes[i].Requirement); ok {
-			jobs += classes[i].Pending
+		for _, k := range index.Candidates(&classes[i].Requirement) {
+			if ok, _ := match(capabilities[k], &classes[i].Requirement); ok {
+				jobs[k] += classes[i].Pending
+			}
 		}
 	}
 	return jobs

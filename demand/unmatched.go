@@ -58,13 +58,7 @@ func (d distance) nearer(o distance) bool {
 // until the pool would match, and the pool with the least waived is the nearest.
 func diagnose(class, jobs int, r *spillway.Requirement, pools []Supply, e *eligibility, match Matcher) Unmatched {
 	u := Unmatched{Class: class, Jobs: jobs, Predicate: NoPool, Detail: "there is no pool"}
-	var nearest *Supply
-	var best distance
-	for _, p := range e.firstPool {
-		if d := measure(&pools[p].Capability, r, match); nearest == nil || d.nearer(best) {
-			nearest, best = &pools[p], d
-		}
-	}
+	nearest, best := e.nearest(r, pools, match)
 	if nearest == nil {
 		return u
 	}
@@ -75,11 +69,46 @@ func diagnose(class, jobs int, r *spillway.Requirement, pools []Supply, e *eligi
 	return u
 }
 
-func measure(c *spillway.Capability, r *spillway.Requirement, match Matcher) distance {
-	relaxed := *c
+// nearest returns the pool that is the least away from taking r; nil if there is
+// none at all. Those that have r's tags are looked at first: no other is as near.
+func (e *eligibility) nearest(r *spillway.Requirement, pools []Supply, match Matcher) (nearest *Supply, best distance) {
+	var relaxed spillway.Capability
+	look := func(k int) {
+		p := &pools[e.firstPool[k]]
+		if d := measure(&p.Capability, &relaxed, r, match); nearest == nil || d.nearer(best) {
+			nearest, best = p, d
+		}
+	}
+	if e.index != nil {
+		for _, k := range e.index.withTags(r) {
+			look(k)
+		}
+		if nearest != nil && best.failing < leastTagged {
+			return nearest, best
+		}
+		nearest = nil
+	}
+	for k := range e.firstPool {
+		look(k)
+		if e.index != nil && best == oneTagAway {
+			break // none is nearer, and of equals the first counts
+		}
+	}
+	return nearest, best
+}
+
+// leastTagged is the least distance with a predicate on tags among those that fail;
+// oneTagAway is the least for a job with tags where no pool has them all.
+const leastTagged = 1 << 3
+
+var oneTagAway = distance{failing: 1 << 4, missingTags: 1, worst: "tags"}
+
+// measure uses relaxed as its memory.
+func measure(c, relaxed *spillway.Capability, r *spillway.Requirement, match Matcher) distance {
+	*relaxed = *c
 	var d distance
 	for range len(relaxations) + 1 { // each can fail once
-		ok, predicate := match(&relaxed, r)
+		ok, predicate := match(relaxed, r)
 		if ok {
 			break
 		}
@@ -94,7 +123,7 @@ func measure(c *spillway.Capability, r *spillway.Requirement, match Matcher) dis
 		if predicate == "tags" {
 			d.missingTags = countMissing(c.Tags, r.Tags)
 		}
-		relaxations[i].relax(&relaxed, r)
+		relaxations[i].relax(relaxed, r)
 	}
 	return d
 }

@@ -15,16 +15,25 @@ type class struct {
 	pending     int // jobs in the queue, as far as we know
 	wanted      int // of these: asked for by claims that are under way
 	oldest      time.Time
-	takers      []bool // by pool index: the pool can take it
+	takers      []int // the pools that can take it, by index, in ascending order
 }
 
 // available is the jobs that a new claim may want.
 func (c *class) available() int { return max(0, c.pending-c.wanted) }
 
-func (c *class) match(pools []*pool) {
-	c.takers = slices.Grow(c.takers[:0], len(pools))
-	for _, p := range pools {
-		c.takers = append(c.takers, Match(&p.Capability, &c.requirement).OK())
+// takenBy reports whether a pool can take it.
+func (c *class) takenBy(p *pool) bool {
+	_, found := slices.BinarySearch(c.takers, p.index)
+	return found
+}
+
+// match finds the takers of c among the pools that there are now.
+func (e *Engine) match(c *class) {
+	c.takers = c.takers[:0]
+	for _, i := range e.index.Candidates(&c.requirement) {
+		if Match(&e.pools[i].Capability, &c.requirement).OK() {
+			c.takers = append(c.takers, i)
+		}
 	}
 }
 
@@ -82,7 +91,7 @@ func (e *Engine) class(count *ClassCount) *class {
 	c := e.classes[count.Class]
 	if c == nil {
 		c = &class{id: count.Class, requirement: count.Requirement.Normalize()}
-		c.match(e.pools)
+		e.match(c)
 		e.classes[count.Class] = c
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 )
 
 // Options are the engine's numbers. A zero means the default.
@@ -50,7 +51,8 @@ type Engine struct {
 	opt Options
 	now time.Time
 
-	pools    []*pool // by name
+	pools    []*pool       // by name
+	index    *demand.Index // of pools' capabilities
 	poolOf   map[string]*pool
 	machines map[spillway.MachineID]*machine
 	holds    map[spillway.JobID]*hold
@@ -92,12 +94,13 @@ func (e *Engine) SetPools(pools []spillway.Pool) {
 	for i, p := range e.pools {
 		p.index = i
 	}
+	e.index = demand.NewIndex(len(e.pools), func(i int) *spillway.Capability { return &e.pools[i].Capability })
 	for _, m := range e.machines {
 		m.rank, m.places = unlisted, 0
 		e.seat(m)
 	}
 	for _, c := range e.classes {
-		c.match(e.pools)
+		e.match(c)
 	}
 }
 

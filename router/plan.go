@@ -24,7 +24,7 @@ func (e *Engine) Plan(now time.Time) []ClaimWant {
 	if len(berths) == 0 {
 		return nil
 	}
-	classes := e.waitingFor(berths)
+	classes, berths := e.waitingFor(berths)
 	if len(classes) == 0 {
 		return nil
 	}
@@ -56,13 +56,17 @@ type berth struct {
 	pool   *pool
 	pauses map[spillway.JobClass]*refusal
 	free   int // jobs
+	number int // among all of a plan
+}
+
+// pausedFor reports whether b's machine has just refused c.
+func (b *berth) pausedFor(c *class) bool {
+	_, paused := b.pauses[c.id]
+	return paused
 }
 
 // holds reports whether a job of c can have one of b's places.
-func (b *berth) holds(c *class) bool {
-	_, paused := b.pauses[c.id]
-	return !paused && c.takers[b.pool.index]
-}
+func (b *berth) holds(c *class) bool { return !b.pausedFor(c) && c.takenBy(b.pool) }
 
 // berths lists the places that a new claim may want. It looks at each pool and at
 // each machine that has refused something lately, not at every machine.
@@ -78,7 +82,7 @@ func (e *Engine) berths() []berth {
 			taken := min(reserved, free)
 			reserved -= taken
 			if free > taken {
-				list = append(list, berth{pool: p, pauses: pauses, free: free - taken})
+				list = append(list, berth{pool: p, pauses: pauses, free: free - taken, number: len(list)})
 			}
 		}
 		unpaused := p.places
@@ -110,19 +114,46 @@ func (e *Engine) pausedMachines() map[*pool][]*machine {
 	return list
 }
 
-// waitingFor lists the classes with a job that one of the berths can hold, the
-// most urgent first.
-func (e *Engine) waitingFor(berths []berth) []*class {
+// waitingFor lists the classes with a job that one of the berths can hold, the most
+// urgent first, and those berths that can hold one: with many pools, few classes
+// wait at a time, and most free places are of no use to them.
+func (e *Engine) waitingFor(berths []berth) ([]*class, []berth) {
+	first := e.firstBerths(berths)
+	useful := make([]bool, len(berths))
 	var list []*class
 	for _, c := range e.classes {
-		if c.available() > 0 && slices.ContainsFunc(berths, func(b berth) bool { return b.holds(c) }) {
+		if c.available() == 0 {
+			continue
+		}
+		held := false
+		for _, p := range c.takers {
+			for i := first[p]; i < first[p+1]; i++ {
+				if !berths[i].pausedFor(c) {
+					useful[i], held = true, true
+				}
+			}
+		}
+		if held {
 			list = append(list, c)
 		}
 	}
 	slices.SortFunc(list, func(a, b *class) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), a.oldest.Compare(b.oldest), cmp.Compare(a.id, b.id))
 	})
-	return list
+	return list, slices.DeleteFunc(berths, func(b berth) bool { return !useful[b.number] })
+}
+
+// firstBerths returns where the berths of each pool begin, by the pool's index; they
+// end where the next pool's begin. Berths are in the order of pools.
+func (e *Engine) firstBerths(berths []berth) []int {
+	first := make([]int, len(e.pools)+1)
+	for i := range berths {
+		first[berths[i].pool.index+1]++
+	}
+	for p := range e.pools {
+		first[p+1] += first[p]
+	}
+	return first
 }
 
 // flow is jobs of a class that go to a berth, both by index.
@@ -131,15 +162,16 @@ type flow struct {
 }
 
 // attribute asks demand.Attribute who gets which place. To it, capabilities and
-// requirements are opaque: only the matcher reads them. Here each stands for one
-// berth and one class by its index, so that the matcher can answer from what is
-// known already, and by what nobody else knows: who has just refused what.
+// requirements are opaque but for their tags, by which it knows whom not to ask
+// about: only the matcher reads the rest. Here each stands for one berth and one
+// class by its index, so that the matcher can answer from what is known already, and
+// by what nobody else knows: who has just refused what.
 func attribute(classes []*class, berths []berth) []flow {
 	entries := make([]demand.Class, len(classes))
 	for i, c := range classes {
 		entries[i] = demand.Class{
 			ID:          c.id,
-			Requirement: spillway.Requirement{Project: int64(i)},
+			Requirement: spillway.Requirement{Tags: c.requirement.Tags, Project: int64(i)},
 			Priority:    c.priority,
 			Pending:     c.available(),
 			Oldest:      c.oldest,
@@ -150,13 +182,13 @@ func attribute(classes []*class, berths []berth) []flow {
 	for i, b := range berths {
 		supplies[i] = demand.Supply{
 			Pool:       b.pool.Name,
-			Capability: spillway.Capability{Projects: []int64{int64(i)}},
+			Capability: spillway.Capability{Tags: b.pool.Capability.Tags, RunUntagged: b.pool.Capability.RunUntagged, Projects: []int64{int64(i)}},
 			Priority:   b.pool.Priority,
 			CostPerJob: b.pool.CostPerJob,
 			Free:       b.free,
 		}
 		if b.pauses != nil {
-			supplies[i].Pool = fmt.Sprintf("%s/%d", b.pool.Name, i) // sorts after its pool's others
+			supplies[i].Pool = fmt.Sprintf("%s/%d", b.pool.Name, b.number) // sorts after its pool's others
 		}
 		index[supplies[i].Pool] = i
 	}

@@ -17,18 +17,6 @@ import (
 // otherLabel: a label must not grow with what others send. No label ever holds
 // the id of a job, a runner or an instance.
 var (
-	directions = []string{string(policy.Out), string(policy.In), string(policy.None)}
-	reasons    = []string{
-		string(policy.ReasonSteady), string(policy.ReasonDemand), string(policy.ReasonIdle),
-		string(policy.ReasonHeadroom), string(policy.ReasonMin), string(policy.ReasonMax),
-		string(policy.ReasonProviderMax), string(policy.ReasonStepLimit), string(policy.ReasonTolerance),
-		string(policy.ReasonStabilization), string(policy.ReasonCooldown), string(policy.ReasonIdleTime),
-		string(policy.ReasonHoldStale), string(policy.ReasonHoldPartial), string(policy.ReasonHoldPaused),
-		string(policy.ReasonHoldCooledOff), string(policy.ReasonHoldProvider), string(policy.ReasonHoldWarmup),
-		string(policy.ReasonHoldUnready), string(policy.ReasonHoldBreaker), string(policy.ReasonCannotDrain),
-		string(policy.ReasonThrottled), string(policy.ReasonGroupHalt), string(policy.ReasonFloor),
-		string(policy.ReasonDrift), string(policy.ReasonConflict), otherLabel,
-	}
 	storeCodes = []string{"unavailable", "unknown", otherLabel}
 	// endings are the pairs of state and reason that a job can end in.
 	endings = [][2]string{
@@ -62,7 +50,6 @@ type Metrics struct {
 	*providerMetrics
 	signals *signalCollector
 
-	decisions   *prometheus.CounterVec   // pool, direction, reason
 	jobWait     *prometheus.HistogramVec // pool
 	jobs        *prometheus.CounterVec   // state, reason
 	storeErrors *prometheus.CounterVec   // code
@@ -76,7 +63,6 @@ func NewMetrics(version string) *Metrics {
 		registry:        prometheus.NewRegistry(),
 		pools:           newPoolCollector(),
 		signals:         newSignalCollector(MaxFingerprints),
-		decisions:       counter("spillway_decisions_total", "Decisions of the policy that changed something or had a new reason.", "pool", "direction", "reason"),
 		jobWait:         histogram("spillway_job_wait_seconds", "From a job's submission to its assignment.", waitBuckets, "pool"),
 		jobs:            counter("spillway_jobs_finished_total", "Jobs that have ended.", "state", "reason"),
 		storeErrors:     counter("spillway_store_errors_total", "Operations of the store that failed or whose outcome is unknown.", "code"),
@@ -89,7 +75,7 @@ func NewMetrics(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		build, m.pools, m.signals, m.decisions, m.jobWait, m.jobs, m.calls, m.callSeconds, m.pluginUp, m.restarts, m.repeats,
+		build, m.pools, m.signals, m.jobWait, m.jobs, m.calls, m.callSeconds, m.pluginUp, m.restarts, m.repeats,
 		m.storeErrors, m.unmatched, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -108,24 +94,13 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 // AddPool makes every series of a pool, at 0.
 func (m *Metrics) AddPool(pool spillway.Pool) {
 	m.pools.add(pool)
-	m.pools.change(pool.Name, func(*poolSample) {
-		m.jobWait.WithLabelValues(pool.Name)
-		for _, direction := range directions {
-			for _, reason := range reasons {
-				m.decisions.WithLabelValues(pool.Name, direction, reason)
-			}
-		}
-	})
+	m.pools.change(pool.Name, func(*poolSample) { m.jobWait.WithLabelValues(pool.Name) })
 }
 
 // RemovePool removes every series of a pool. What is still told of it afterwards
 // is not shown.
 func (m *Metrics) RemovePool(name string) {
-	m.pools.remove(name, func() {
-		of := prometheus.Labels{"pool": name}
-		m.jobWait.DeletePartialMatch(of)
-		m.decisions.DeletePartialMatch(of)
-	})
+	m.pools.remove(name, func() { m.jobWait.DeleteLabelValues(name) })
 }
 
 // PoolObserved shows a pool as of its last tick.
@@ -151,9 +126,7 @@ func (m *Metrics) RunnersConnected(pool string, machines int) {
 
 // Decided counts a decision.
 func (m *Metrics) Decided(pool string, d policy.Direction, r policy.Reason) {
-	m.pools.change(pool, func(*poolSample) {
-		m.decisions.WithLabelValues(pool, within(directions, string(d), string(policy.None)), within(reasons, string(r), otherLabel)).Inc()
-	})
+	m.pools.change(pool, func(s *poolSample) { s.decisions[indexOf(verdict{d, r})]++ })
 }
 
 // JobAssigned adds the wait of a job that was given to a machine of pool.

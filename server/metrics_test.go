@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/plugin-sdk"
@@ -210,7 +212,10 @@ func TestEveryReasonHasItsSeries(t *testing.T) {
 	m.AddPool(testPool("a"))
 	s := series(t, m)
 	for _, reason := range constantsOf(t, "../scaler/policy/types.go", "Reason") {
-		require.Contains(t, s, fmt.Sprintf(`spillway_decisions_total{direction="none",pool="a",reason=%q}`, reason))
+		require.True(t, slices.ContainsFunc(constantsOf(t, "../scaler/policy/types.go", "Direction"), func(direction string) bool {
+			_, has := s[decisions(direction, reason)]
+			return has
+		}), reason)
 	}
 	for _, kind := range constantsOf(t, "../plugin-sdk/errors.go", "Kind") {
 		m.AddProvider("mine")
@@ -221,6 +226,79 @@ func TestEveryReasonHasItsSeries(t *testing.T) {
 		m.JobFinished(spillway.Canceled, spillway.FailureReason(reason))
 	}
 	require.Contains(t, strings.Join(keys(series(t, m)), "\n"), `spillway_jobs_finished_total{reason="job_canceled",state="canceled"}`)
+}
+
+func decisions(direction, reason string) string {
+	return fmt.Sprintf(`spillway_decisions_total{direction=%q,pool="a",reason=%q}`, direction, reason)
+}
+
+func TestDecisionsWithoutASeriesAreOthers(t *testing.T) {
+	m := server.NewMetrics("test")
+	m.AddPool(testPool("a"))
+	m.Decided("a", policy.Out, policy.ReasonIdle)
+	m.Decided("a", policy.In, "a reason that nobody knows")
+	m.Decided("a", "sideways", policy.ReasonDemand)
+	m.Decided("a", policy.None, policy.ReasonDemand)
+	s := series(t, m)
+	require.Equal(t, 1.0, s[decisions("out", "other")])
+	require.Equal(t, 1.0, s[decisions("in", "other")])
+	require.Equal(t, 1.0, s[decisions("none", "other")])
+	require.Equal(t, 1.0, s[decisions("none", "demand")])
+	require.NotContains(t, s, decisions("out", "idle"))
+	m.AddPool(testPool("a")) // once more, for a reload
+	require.Equal(t, 1.0, series(t, m)[decisions("none", "demand")])
+}
+
+// A pair of direction and reason that the policy can decide and the metrics do not
+// have would be counted as other.
+func TestEveryDecisionHasItsSeries(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p, s, o := drawDecision(rt)
+		now := time.Unix(1_700_000_000, 0)
+		m := server.NewMetrics("test")
+		m.AddPool(testPool("a"))
+		for range 3 {
+			var d policy.Decision
+			d, s = policy.Decide(p, s, o, now)
+			m.Decided("a", d.Direction, d.Reason)
+			now = now.Add(time.Minute)
+		}
+		all := series(t, m)
+		for _, direction := range constantsOf(t, "../scaler/policy/types.go", "Direction") {
+			require.Zero(rt, all[decisions(direction, "other")], "%+v %+v", p, o)
+		}
+	})
+}
+
+func drawDecision(t *rapid.T) (policy.Policy, policy.State, policy.Observation) {
+	few := func(name string) int { return rapid.IntRange(0, 6).Draw(t, name) }
+	maybe := func(name string) time.Duration {
+		return time.Duration(rapid.IntRange(0, 2).Draw(t, name)) * time.Minute
+	}
+	p := policy.Policy{
+		Need: rapid.SampledFrom([]policy.Need{policy.Queue, policy.Step}).Draw(t, "need"),
+		Min:  few("min"), Max: few("max"), CapacityPerInstance: 1, IdleCount: few("idle count") / 4,
+		Tolerance: float64(few("tolerance")/5) / 2, MaxRemovalsPerTick: few("removals") / 4, InPercentBudget: few("budget") / 5 * 10,
+		Out:  policy.Rules{Stabilization: maybe("out stabilization"), Cooldown: maybe("out cooldown"), StepLimit: few("out step") / 4},
+		In:   policy.Rules{Stabilization: maybe("in stabilization"), Cooldown: maybe("in cooldown"), StepLimit: few("in step") / 4},
+		Step: 1, Paused: few("paused") == 0,
+	}
+	o := policy.Observation{
+		Running: few("running"), Attributed: few("attributed"), Unplaced: few("unplaced") / 5, Floor: few("floor"), Overflow: few("overflow"),
+		Usable: few("usable"), Booting: few("booting"), Draining: few("draining") / 3, Leaving: few("leaving") / 3, Ending: few("ending") / 3,
+		InUse: few("in use"), Removable: few("removable"), Unfilled: few("unfilled"), Withdrawable: few("withdrawable"),
+		GroupDesired: few("desired"), GroupMin: few("group min"), GroupMax: few("group max"),
+		DemandAge: policy.Freshness(few("demand age") / 5), GroupAge: policy.Freshness(few("group age") / 5),
+		LaunchClamp: few("clamp") - 4,
+	}
+	o.NoScaleIn = rapid.SampledFrom([]policy.Reason{
+		"", "", policy.ReasonHoldWarmup, policy.ReasonHoldUnready, policy.ReasonHoldStale, policy.ReasonCannotDrain, policy.ReasonGroupHalt,
+	}).Draw(t, "no scale-in")
+	o.NoLaunch = rapid.SampledFrom([]policy.Reason{
+		"", "", policy.ReasonHoldBreaker, policy.ReasonThrottled, policy.ReasonGroupHalt,
+	}).Draw(t, "no launch")
+	s := policy.State{Held: few("held"), GroupSeen: rapid.Bool().Draw(t, "group seen")}
+	return p, s, o
 }
 
 func keys(m map[string]float64) []string {
@@ -253,14 +331,28 @@ func constantsOf(t *testing.T, file, typeName string) []string {
 	return values
 }
 
-func BenchmarkScrape100Pools(b *testing.B) {
+func BenchmarkScrape100Pools(b *testing.B)  { benchmarkScrape(b, 100) }
+func BenchmarkScrape1000Pools(b *testing.B) { benchmarkScrape(b, 1000) }
+
+func benchmarkScrape(b *testing.B, pools int) {
 	m := server.NewMetrics("test")
-	for i := range 100 {
+	for i := range pools {
 		m.AddPool(testPool(fmt.Sprint("pool-", i)))
 	}
+	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.Registry().Gather(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func BenchmarkAddPool(b *testing.B) {
+	m := server.NewMetrics("test")
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		m.AddPool(testPool(fmt.Sprint("pool-", i)))
+		i++
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -55,14 +54,11 @@ func load(stderr io.Writer, path string) (*config.Config, error) {
 	return cfg, nil
 }
 
-// gcPercent lets the heap grow to five times what is alive before it is collected;
-// Go's own is twice. What is alive is small, a few tens of MiB with thousands of
-// machines, and a dispatched job costs about a tenth less CPU. GOGC overrides it.
-const gcPercent = 400
-
 func serve(ctx context.Context, stderr io.Writer, cfg *config.Config) error {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		tuning, stop := context.WithCancel(ctx)
+		defer stop()
+		go tuneGC(tuning)
 	}
 	log, err := server.NewLogger(stderr, cfg.Log)
 	if err != nil {

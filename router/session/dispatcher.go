@@ -34,7 +34,8 @@ type Dispatcher struct {
 	jobs    map[spillway.JobID]*heldJob
 	pools   map[string]poolFace
 
-	poolNames []string // in the order in which they are tried for an explanation
+	faces     faceIndex // of pools
+	poolNames []string  // in the order in which they are tried for an explanation
 
 	claims   claims
 	late     lateResults
@@ -281,6 +282,7 @@ func (d *Dispatcher) facePools(pools []spillway.Pool) {
 	}
 	d.fingerprints.Store(&texts)
 	d.poolNames = slices.Sorted(maps.Keys(d.pools))
+	d.faces = newFaceIndex(d.pools, d.poolNames)
 }
 
 // shutDown ends every stream, waits for the calls under way, and writes what the

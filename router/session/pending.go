@@ -134,14 +134,14 @@ func (d *Dispatcher) rejectionOf(now time.Time, c *router.ClassCount) (rejection
 // nearestPool reports whether some pool can take a requirement; if none can, it
 // says what the pool that came nearest lacks.
 func (d *Dispatcher) nearestPool(r *spillway.Requirement) (why string, matched bool) {
+	if d.faces.take(r) {
+		return "", true
+	}
 	why = "no pool is configured"
 	depth := -1
 	for _, name := range d.poolNames {
 		face := d.pools[name]
 		v := router.Match(&face.capability, r)
-		if v.OK() {
-			return "", true
-		}
 		if at := predicateDepth[v.Predicate]; at > depth {
 			depth = at
 			why = "no pool can take it; the nearest is " + name + ": " + router.Explain(&face.capability, r).Detail

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-ci/spillway"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
-	"github.com/spillway-ci/spillway/router"
 )
 
 // signals is the demand that is told to the runners: per fingerprint, when it has
@@ -62,18 +61,10 @@ func (d *Dispatcher) currentSignals(now time.Time) map[spillway.Fingerprint]spil
 	for pool, n := range d.signals.remote {
 		runners[d.pools[pool].fingerprint] += n
 	}
-	current := make(map[spillway.Fingerprint]spillway.Signal, len(d.pools))
-	for _, face := range d.pools {
-		if _, done := current[face.fingerprint]; done {
-			continue
-		}
-		jobs := 0
-		for i := range d.counts.latest {
-			if c := &d.counts.latest[i]; router.Match(&face.capability, &c.Requirement).OK() {
-				jobs += c.Pending
-			}
-		}
-		current[face.fingerprint] = spillway.NewSignal(face.fingerprint, jobs, runners[face.fingerprint], now)
+	jobs := d.faces.eligibleJobs(d.counts.latest)
+	current := make(map[spillway.Fingerprint]spillway.Signal, len(jobs))
+	for k, face := range d.faces.distinct {
+		current[face.fingerprint] = spillway.NewSignal(face.fingerprint, jobs[k], runners[face.fingerprint], now)
 	}
 	return current
 }
