@@ -1,0 +1,5 @@
+//go:build race
+
+package simcloud_test
+
+const underRace = true
