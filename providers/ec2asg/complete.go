@@ -22,7 +22,7 @@ func (s *session) ours(ctx context.Context, group string, ids []string) ([]*type
 	if err := pluginsdk.CheckInstances(ids); err != nil {
 		return nil, err
 	}
-	g, err := s.group(ctx, group)
+	g, err := s.groupBefore(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,11 @@ func (p *Provider) CompleteHook(ctx context.Context, group string, ids []string)
 	if len(held) == 0 {
 		return nil
 	}
-	list, err := s.hooks.of(ctx, group)
+	var list []lifecycleHook
+	err = s.before(ctx, func(early context.Context) error {
+		list, err = s.hooks.of(early, group)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -103,7 +107,7 @@ func (p *Provider) ReportUnhealthy(ctx context.Context, group string, ids []stri
 		present[i] = aws.ToString(in.InstanceId)
 	}
 	if len(present) > 0 {
-		if err := s.machines.again(ctx, present); err != nil {
+		if err := s.askAgain(ctx, present); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package ec2asg
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,9 @@ import (
 // the control plane could not know.
 const turnMargin = time.Second
 
+// longestYield bounds how long looks do without what can wait.
+const longestYield = 30 * time.Second
+
 // line is where writes wait for their turn, in order of arrival. The first in line
 // alone waits for the call budget. So a read, which others wait for, is never behind
 // more than one write; and it is known who comes next, so that one read serves them
@@ -22,30 +26,53 @@ type line struct {
 	front chan struct{} // holds one: who is at the front
 	mu    struct {
 		sync.Mutex
-		waiting []string // groups, in order
+		waiting []string  // groups, in order
+		back    time.Time // when the last that was sent away will have come back
+		free    time.Time // when a look last found nobody waiting
 	}
 }
 
 func newLine() *line { return &line{front: make(chan struct{}, 1)} }
 
-// names are the next groups in line.
-func (l *line) names(most int) []string {
+// names are the next groups in line, as many as a call can take.
+func (l *line) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.mu.waiting[:min(most, len(l.mu.waiting))])
+	return slices.Clone(l.mu.waiting[:min(namesPerCall, len(l.mu.waiting))])
+}
+
+// crowded reports whether writes wait, or will be back soon, so that what can wait
+// gives way to them; but for longestYield at most.
+func (l *line) crowded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if len(l.mu.waiting) == 0 && !now.Before(l.mu.back.Add(turnMargin)) {
+		l.mu.free = now
+		return false
+	}
+	return now.Sub(l.mu.free) < longestYield
+}
+
+// sentAway gives a write that has to go a time to come back: each its own, so that
+// those who go together do not come back together.
+func (l *line) sentAway(least, apart time.Duration) (wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	back := l.mu.back.Add(apart)
+	if soonest := now.Add(max(least, apart)); back.Before(soonest) {
+		back = soonest
+	}
+	back = now.Add(min(back.Sub(now), longestPause)) // with a longer one the pool would cool off
+	l.mu.back = back
+	return back.Sub(now)
 }
 
 func (l *line) enter(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.waiting = append(l.mu.waiting, name)
-}
-
-// place is how many are before a group, itself included.
-func (l *line) place(name string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Index(l.mu.waiting, name) + 1
 }
 
 func (l *line) leave(name string) {
@@ -61,19 +88,55 @@ func (l *line) leave(name string) {
 func (s *session) turn(ctx context.Context, name string, look func(ctx context.Context) error) error {
 	s.line.enter(name)
 	defer s.line.leave(name)
+	return s.before(ctx, func(early context.Context) error {
+		select {
+		case s.line.front <- struct{}{}:
+			defer func() { <-s.line.front }()
+		case <-early.Done():
+			return outOfTime(early)
+		}
+		if err := s.budget.Take(early); err != nil {
+			return err
+		}
+		if err := look(early); err != nil {
+			return err
+		}
+		return outOfTime(early) // or a write could get lost
+	})
+}
+
+// before does what comes before a write. That it fails for now, or runs out of time,
+// is no failure with an unknown outcome: nothing was sent. The answer says so, and
+// when to come back.
+func (s *session) before(ctx context.Context, do func(early context.Context) error) error {
 	early, cancel := inTime(ctx)
 	defer cancel()
-	select {
-	case s.line.front <- struct{}{}:
-		defer func() { <-s.line.front }()
-	case <-early.Done():
-		return s.tooLate(ctx, name)
-	}
-	if err := s.budget.Take(early); err != nil {
+	err := do(early)
+	var e *pluginsdk.Error
+	if !errors.As(err, &e) || errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
-	return look(ctx)
+	switch {
+	case e.Kind == pluginsdk.KindTransient:
+		return s.later(e, "not sent: "+e.Message)
+	case e.Kind == pluginsdk.KindThrottled && e.RetryAfter <= longestPause:
+		return s.later(e, e.Message)
+	}
+	return err
 }
+
+// later is the answer to a write that was not sent.
+func (s *session) later(e *pluginsdk.Error, message string) error {
+	apart := turnMargin
+	if s.config.APIRate != nil {
+		perSecond, _ := s.config.APIRate.kept()
+		apart = time.Duration(float64(time.Second) / perSecond)
+	}
+	return &pluginsdk.Error{Kind: pluginsdk.KindThrottled, RetryAfter: s.line.sentAway(e.RetryAfter, apart), Message: message, Cause: e}
+}
+
+// yields reports whether calls that can wait for another look are to be left out.
+func (s *session) yields() bool { return s.budget != nil && s.line.crowded() }
 
 // inTime ends before ctx does, by turnMargin or half of what is left.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -85,24 +148,12 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 
-// tooLate is the answer to a write whose turn has not come. It says when to come
-// back: those that give up together do not come back together.
-func (s *session) tooLate(ctx context.Context, name string) error {
+// outOfTime is an error once ctx has ended.
+func outOfTime(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return notSent(err)
+		return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: "its turn did not come in time: " + err.Error(), Cause: err}
 	}
-	wait := turnMargin
-	if s.config.APIRate != nil {
-		wait = time.Duration(float64(s.line.place(name)) / s.config.APIRate.PerSecond * float64(time.Second))
-	}
-	return &pluginsdk.Error{
-		Kind: pluginsdk.KindThrottled, RetryAfter: wait,
-		Message: "the plugin's own call budget is used up: not sent, others were first",
-	}
-}
-
-func notSent(cause error) *pluginsdk.Error {
-	return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: "not sent: " + cause.Error(), Cause: cause}
+	return nil
 }
 
 // locks has one lock for each group, that can be waited for with a context. Two
@@ -127,6 +178,15 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 	case c <- struct{}{}:
 		return func() { <-c }, nil
 	case <-ctx.Done():
-		return nil, notSent(ctx.Err())
+		return nil, outOfTime(ctx)
 	}
+}
+
+// lock waits for the lock of a group that is to be written to.
+func (s *session) lock(ctx context.Context, name string) (unlock func(), err error) {
+	err = s.before(ctx, func(early context.Context) error {
+		unlock, err = s.groupLocks.lock(early, name)
+		return err
+	})
+	return unlock, err
 }

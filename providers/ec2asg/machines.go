@@ -178,6 +178,11 @@ func (m *machines) again(ctx context.Context, ids []string) error {
 	return nil
 }
 
+// askAgain is machines.again, as a part of a write.
+func (s *session) askAgain(ctx context.Context, ids []string) error {
+	return s.before(ctx, func(early context.Context) error { return s.machines.again(early, ids) })
+}
+
 // denied is the error if we may not ask EC2; nil if we may, or do not know.
 func (m *machines) denied() error {
 	m.mu.Lock()

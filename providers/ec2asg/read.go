@@ -15,8 +15,12 @@ import (
 // for failed activities, heartbeats. When that hangs, the groups' numbers do not.
 const sideTimeout = 5 * time.Second
 
-// Status implements pluginsdk.Provider. It always asks: one call for a hundred
-// groups. A call that fails is the failure of its groups.
+// gatherTime is how long looks wait for others at most.
+const gatherTime = time.Second
+
+// Status implements pluginsdk.Provider: one call for a hundred groups, and none for
+// those that were read a moment ago, along with others. After a write of ours,
+// whatever came of it, it always asks. A call that fails is the failure of its groups.
 func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.GroupStatus, error) {
 	if err := pluginsdk.CheckGroups(names); err != nil {
 		return nil, err
@@ -25,7 +29,7 @@ func (p *Provider) Status(ctx context.Context, names []string) ([]pluginsdk.Grou
 	if err != nil {
 		return nil, err
 	}
-	answers := s.reader.read(ctx, s.known(names))
+	answers := s.looked(ctx, s.known(names))
 	if err := nothingTold(answers); err != nil {
 		return nil, err
 	}
@@ -72,28 +76,68 @@ func (p *Provider) ListInstances(ctx context.Context, name string) ([]pluginsdk.
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.group(ctx, name)
+	a := s.looked(ctx, []string{name})[name]
+	g, err := existent(name, a)
 	if err != nil {
 		return nil, err
 	}
 	side, cancel := context.WithTimeout(ctx, sideTimeout)
 	defer cancel()
-	s.machines.learn(side, idsOf(g))
+	s.hooks.keepAlive(side, []*types.AutoScalingGroup{g}) // first: it is what can't wait
 	s.homes.saw([]*types.AutoScalingGroup{g})
-	s.hooks.keepAlive(side, []*types.AutoScalingGroup{g})
+	if !s.yields() {
+		s.machines.learn(side, idsOf(g))
+	}
 	return s.instances(g), nil
 }
 
-// group returns a group that exists, no older than a second.
+// looked returns groups as a look sees them. While writes wait for the call budget
+// the looks leave together, once in gatherTime: who was written to a moment ago is
+// looked at next, and a call for each would halve the pace of the writes.
+func (s *session) looked(ctx context.Context, names []string) map[string]answer {
+	age := maxReadAge
+	if s.yields() {
+		age = crowdedReadAge
+		if !s.reader.has(names, age) {
+			gather(ctx)
+		}
+	}
+	return s.reader.get(ctx, names, age, s.reader.longestUnseen)
+}
+
+// gather waits for the next moment at which looks leave.
+func gather(ctx context.Context) {
+	timer := time.NewTimer(gatherTime - time.Duration(time.Now().UnixNano())%gatherTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// group returns a group that exists, no older than a second: for a write. Read along
+// are those only that will be written to next, for a longer answer takes longer.
 func (s *session) group(ctx context.Context, name string) (*types.AutoScalingGroup, error) {
-	g, err := s.reader.get(ctx, name)
+	return existent(name, s.reader.get(ctx, []string{name}, maxReadAge, s.line.names)[name])
+}
+
+// groupBefore is group, as a part of a write.
+func (s *session) groupBefore(ctx context.Context, name string) (g *types.AutoScalingGroup, err error) {
+	err = s.before(ctx, func(early context.Context) error {
+		g, err = s.group(early, name)
+		return err
+	})
+	return g, err
+}
+
+func existent(name string, a answer) (*types.AutoScalingGroup, error) {
 	switch {
-	case err != nil:
-		return nil, err
-	case g == nil:
+	case a.err != nil:
+		return nil, a.err
+	case a.group == nil:
 		return nil, notFound(name)
 	}
-	return g, nil
+	return a.group, nil
 }
 
 // attend does what is to be done at every look at the groups. Nothing of it fails
@@ -103,6 +147,9 @@ func (s *session) attend(ctx context.Context, groups []*types.AutoScalingGroup) 
 	defer cancel()
 	s.hooks.keepAlive(side, groups) // first: it is what can't wait
 	s.homes.saw(groups)
+	if s.yields() {
+		return
+	}
 	s.activities.look(side, groups)
 	var ids []string
 	for _, g := range groups {

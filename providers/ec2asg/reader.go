@@ -2,7 +2,7 @@ package ec2asg
 
 import (
 	"context"
-	"maps"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -26,23 +26,23 @@ const (
 	// at a pool (status, then instances) is one call, short enough that nobody could
 	// tell the difference.
 	maxReadAge = time.Second
+	// crowdedReadAge is that for looks while writes wait for the call budget: as old as
+	// the control plane is used to, for it looks every 5 seconds.
+	crowdedReadAge = 5 * time.Second
 )
 
 // reader reads groups for the whole process, and remembers what it read last. With
 // a thousand groups on one account a call for each would use up its budget: a call
-// asks for a hundred.
+// asks for a hundred, and what it has room for is read along.
 type reader struct {
 	now      func() time.Time
 	describe func(ctx context.Context, names []string) (map[string]*types.AutoScalingGroup, error)
-	// others names groups that somebody will ask for soon: they are read along.
-	others func(most int) []string
+	all      []string // groups that somebody will ask for, sooner or later
 
 	mu struct {
 		sync.Mutex
-		order  uint64 // counts what happens: the begins of reads and the ends of writes
-		seen   map[string]*sighting
-		flight *flight
-		wanted map[string]int // groups that somebody waits for
+		order uint64 // counts what happens: the begins of reads and the ends of writes
+		seen  map[string]*sighting
 	}
 }
 
@@ -53,19 +53,27 @@ type sighting struct {
 	at      time.Time               // when the answer was complete
 	wrote   uint64                  // the end of the last write of ours
 	writing int                     // writes under way
+	flight  *flight                 // the last one under way that reads it
+	refused bool                    // the last call for it was invalid: it spoils no other
 }
 
-// flight is a shared read under way.
+// flight is one call under way, for all who want one of its groups.
 type flight struct {
-	names map[string]bool
+	asked []string // by who flies it
+	names []string // those, and who is taken along
+	begun uint64
 	done  chan struct{}
-	err   error // constant once done is closed; nil also if who flew it gave up
+	// The outcome, constant once done is closed.
+	found map[string]*types.AutoScalingGroup
+	err   error
+	ended bool // who flew it gave up: that is nobody else's failure
 }
 
-func newReader(now func() time.Time, describe func(context.Context, []string) (map[string]*types.AutoScalingGroup, error), others func(int) []string) *reader {
-	r := &reader{now: now, describe: describe, others: others}
+func (f *flight) answer(name string) answer { return answer{f.found[name], f.err} }
+
+func newReader(now func() time.Time, describe func(context.Context, []string) (map[string]*types.AutoScalingGroup, error), all []string) *reader {
+	r := &reader{now: now, describe: describe, all: all}
 	r.mu.seen = map[string]*sighting{}
-	r.mu.wanted = map[string]int{}
 	return r
 }
 
@@ -75,41 +83,137 @@ type answer struct {
 	err   error
 }
 
-// read asks for groups now, whatever is remembered. A call that fails is the failure
-// of its groups only: the others are read all the same.
+// along names groups to read along, the most welcome first, where a call has room.
+type along func() []string
+
+// read asks for groups now, whatever is remembered.
 func (r *reader) read(ctx context.Context, names []string) map[string]answer {
+	return r.get(ctx, names, 0, r.longestUnseen)
+}
+
+// get returns groups, no older than age or by calls. Who asks for one that a call
+// under way will bring waits for that: a thousand askers make ten calls. A call that
+// fails is the failure of its groups only: the others are read all the same.
+func (r *reader) get(ctx context.Context, names []string, age time.Duration, more along) map[string]answer {
 	answers := make(map[string]answer, len(names))
-	begun := r.begin()
 	for len(names) > 0 {
-		some := names[:min(len(names), namesPerCall)]
-		names = names[len(some):]
-		found, err := r.describe(ctx, some)
-		for _, name := range some {
-			answers[name] = answer{found[name], err}
+		mine, others := r.board(names, age, more, answers)
+		for _, f := range mine {
+			r.fly(ctx, f)
+			for _, name := range f.asked {
+				answers[name] = f.answer(name)
+			}
+		}
+		names = names[:0:0]
+		for name, f := range others {
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				answers[name] = answer{err: &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: "not read: " + ctx.Err().Error(), Cause: ctx.Err()}}
+				continue
+			}
+			if r.stands(f, name) {
+				answers[name] = f.answer(name)
+			} else {
+				names = append(names, name)
+			}
 		}
 	}
-	r.remember(begun, answers)
 	return answers
 }
 
-func (r *reader) begin() uint64 {
+// board answers from memory, begins flights, and names those to wait for.
+func (r *reader) board(names []string, age time.Duration, more along, answers map[string]answer) (mine []*flight, others map[string]*flight) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.order++
-	return r.mu.order
+	others = map[string]*flight{}
+	var missing []string
+	for _, name := range names {
+		s := r.sighting(name)
+		switch {
+		case r.good(s, age):
+			answers[name] = answer{group: s.group}
+		case age > 0 && s.boarded():
+			others[name] = s.flight
+		default:
+			missing = append(missing, name)
+		}
+	}
+	for some := range slices.Chunk(missing, namesPerCall) {
+		mine = append(mine, r.begin(some))
+	}
+	if len(mine) > 0 {
+		r.fill(mine[len(mine)-1], more())
+	}
+	return mine, others
 }
 
-func (r *reader) remember(begun uint64, answers map[string]answer) {
+// begin makes a flight. It needs r.mu.
+func (r *reader) begin(names []string) *flight {
+	r.mu.order++
+	f := &flight{asked: names, names: slices.Clone(names), begun: r.mu.order, done: make(chan struct{})}
+	for _, name := range names {
+		r.sighting(name).flight = f
+	}
+	return f
+}
+
+// fill takes along whom there is room for: those that were not just read, and are
+// not being read. It needs r.mu.
+func (r *reader) fill(f *flight, names []string) {
+	for _, name := range names {
+		if len(f.names) >= namesPerCall {
+			return
+		}
+		if s := r.sighting(name); !s.refused && !s.boarded() && !r.good(s, maxReadAge) {
+			s.flight = f
+			f.names = append(f.names, name)
+		}
+	}
+}
+
+// longestUnseen are all groups, those first of which nothing is known, and then by
+// the age of that. It needs r.mu.
+func (r *reader) longestUnseen() []string {
+	since := func(name string) time.Time {
+		if s := r.sighting(name); s.begun > s.wrote {
+			return s.at
+		}
+		return time.Time{}
+	}
+	return slices.SortedStableFunc(slices.Values(r.all), func(a, b string) int { return since(a).Compare(since(b)) })
+}
+
+// fly makes the call. A group that is written to or read anew meanwhile is not
+// remembered as it was.
+func (r *reader) fly(ctx context.Context, f *flight) {
+	slices.Sort(f.names)
+	found, err := r.describe(ctx, f.names)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	f.found, f.err, f.ended = found, err, err != nil && ctx.Err() != nil
 	now := r.now()
-	for name, a := range answers {
+	for _, name := range f.names {
 		s := r.sighting(name)
-		if a.err != nil || begun < s.begun {
-			continue
+		if s.flight == f {
+			s.flight = nil
 		}
-		s.group, s.begun, s.at = a.group, begun, now
+		if !f.ended {
+			s.refused = errors.Is(err, pluginsdk.ErrInvalid)
+		}
+		if err == nil && f.begun > s.begun {
+			s.group, s.begun, s.at = found[name], f.begun, now
+		}
 	}
+	close(f.done)
+}
+
+// stands reports whether what a flight has brought is an answer to who waited for it.
+func (r *reader) stands(f *flight, name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sighting(name)
+	return !f.ended && s.writing == 0 && f.begun > s.wrote
 }
 
 // sighting is the one of a group. It needs r.mu.
@@ -122,97 +226,31 @@ func (r *reader) sighting(name string) *sighting {
 	return s
 }
 
-// recent returns what was read of a group if that is still good: no older than
-// maxReadAge, and begun after every write of ours.
+// boarded reports whether a call is under way that tells of the group after the last
+// write of ours. It needs the reader's lock.
+func (s *sighting) boarded() bool {
+	return s.flight != nil && s.writing == 0 && s.flight.begun > s.wrote
+}
+
+// recent returns what was read of a group if that is still good for a write.
 func (r *reader) recent(name string) (*types.AutoScalingGroup, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.good(name)
-}
-
-// good is recent; it needs r.mu.
-func (r *reader) good(name string) (*types.AutoScalingGroup, bool) {
 	s := r.sighting(name)
-	if s.begun == 0 || s.writing > 0 || s.begun < s.wrote || r.now().Sub(s.at) >= maxReadAge {
-		return nil, false
-	}
-	return s.group, true
+	return s.group, r.good(s, maxReadAge)
 }
 
-// get returns a group, nil for none, as recent says or by a call. Who asks while a
-// call is under way waits for it or shares the next one: a thousand askers make ten
-// calls.
-func (r *reader) get(ctx context.Context, name string) (*types.AutoScalingGroup, error) {
-	r.want(name, 1)
-	defer r.want(name, -1)
-	for {
-		group, ok, f, mine := r.join(name)
-		switch {
-		case ok:
-			return group, nil
-		case mine:
-			return r.fly(ctx, f, name)
-		}
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return nil, &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: "not read: " + ctx.Err().Error(), Cause: ctx.Err()}
-		}
-		if f.names[name] && f.err != nil {
-			return nil, f.err
-		}
-	}
-}
-
-// want counts who waits for a group.
-func (r *reader) want(name string, n int) {
+// has reports whether what was read of all these groups is good.
+func (r *reader) has(names []string, age time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.wanted[name] += n; r.mu.wanted[name] <= 0 {
-		delete(r.mu.wanted, name)
-	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !r.good(r.sighting(name), age) })
 }
 
-// join answers from memory, begins a flight, or names the one to wait for.
-func (r *reader) join(name string) (group *types.AutoScalingGroup, ok bool, f *flight, mine bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if group, ok := r.good(name); ok {
-		return group, true, nil, false
-	}
-	if r.mu.flight != nil {
-		return nil, false, r.mu.flight, false
-	}
-	f = &flight{names: map[string]bool{name: true}, done: make(chan struct{})}
-	board := func(other string) {
-		if _, ok := r.good(other); !ok && len(f.names) < namesPerCall {
-			f.names[other] = true
-		}
-	}
-	for other := range r.mu.wanted {
-		board(other)
-	}
-	for _, other := range r.others(namesPerCall) {
-		board(other)
-	}
-	r.mu.flight = f
-	return nil, false, f, true
-}
-
-// fly carries a shared read out. Should ctx end, the flight has no error: whoever
-// waits for it begins another one, with a context of their own.
-func (r *reader) fly(ctx context.Context, f *flight, name string) (*types.AutoScalingGroup, error) {
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.mu.flight = nil
-		close(f.done)
-	}()
-	a := r.read(ctx, slices.Sorted(maps.Keys(f.names)))[name]
-	if ctx.Err() == nil {
-		f.err = a.err
-	}
-	return a.group, a.err
+// good reports whether what was read is younger than age, and of after every write
+// of ours. It needs r.mu.
+func (r *reader) good(s *sighting, age time.Duration) bool {
+	return s.begun != 0 && s.writing == 0 && s.begun > s.wrote && r.now().Sub(s.at) < age
 }
 
 // writing marks a group while something is written to it: what was read before says

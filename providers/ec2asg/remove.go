@@ -32,12 +32,12 @@ func (p *Provider) Remove(ctx context.Context, group string, ids []string, _ str
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := s.groupLocks.lock(ctx, group)
+	unlock, err := s.lock(ctx, group)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	g, err := s.group(ctx, group)
+	g, err := s.groupBefore(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (p *Provider) Remove(ctx context.Context, group string, ids []string, _ str
 	r := &removal{session: s, group: g, room: desired(g) - minSize(g)}
 	present := r.present(ids)
 	if len(present) > 0 {
-		if err := s.machines.again(ctx, present); err != nil {
+		if err := s.askAgain(ctx, present); err != nil {
 			return nil, err
 		}
 	}

@@ -80,7 +80,7 @@ const ConfigSchema = `{
     },
     "api_rate": {
       "type": "object", "additionalProperties": false, "required": ["per_second"],
-      "description": "how many calls a second this process makes at most, all groups together. Absent = no limit of ours: AWS does not publish its own for Auto Scaling, and says so when it is reached",
+      "description": "how many calls a second this process makes at most, all groups together. Absent = no limit of ours: AWS does not publish its own for Auto Scaling, and says so when it is reached. Give what the account allows: a margin of 5 % is kept below it, burst and rate, so that no call is refused",
       "properties": {
         "per_second": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
         "burst": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 10}

@@ -74,9 +74,9 @@ func newSession(ctx context.Context, c *config, o Options) (*session, error) {
 		line: newLine(), groupLocks: newLocks(),
 	}
 	if c.APIRate != nil {
-		s.budget = pluginsdk.NewBudget(c.APIRate.PerSecond, c.APIRate.Burst)
+		s.budget = pluginsdk.NewBudget(c.APIRate.kept())
 	}
-	s.reader = newReader(s.now, s.describe, s.line.names)
+	s.reader = newReader(s.now, s.describe, c.Groups)
 	s.pressure = &pressure{now: s.now}
 	s.ended = newEnded(s.now)
 	s.homes = newHomes(s.now)

@@ -26,7 +26,7 @@ func (p *Provider) SetDesired(ctx context.Context, r pluginsdk.SetDesired) (int,
 	if r.Target < 0 {
 		return 0, pluginsdk.Errorf(pluginsdk.KindInvalid, "desired %d is negative", r.Target)
 	}
-	unlock, err := s.groupLocks.lock(ctx, r.Group)
+	unlock, err := s.lock(ctx, r.Group)
 	if err != nil {
 		return 0, err
 	}
@@ -38,7 +38,7 @@ func (p *Provider) SetDesired(ctx context.Context, r pluginsdk.SetDesired) (int,
 	}
 	write := false
 	err = s.turn(ctx, r.Group, func(ctx context.Context) error {
-		g, err := s.reader.get(ctx, r.Group)
+		g, err := s.group(ctx, r.Group)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (p *Provider) Withdraw(ctx context.Context, group string, expected int, _ s
 	if err != nil {
 		return none, err
 	}
-	unlock, err := s.groupLocks.lock(ctx, group)
+	unlock, err := s.lock(ctx, group)
 	if err != nil {
 		return none, err
 	}
