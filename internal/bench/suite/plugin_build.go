@@ -11,30 +11,36 @@ import (
 
 const (
 	mainModule = "github.com/spillway-ci/spillway"
-	fakePlugin = "spillway-provider-fake"
+	fakePlugin = "./cmd/plugins/fake"
+	asgPlugin  = "./cmd/plugins/ec2asg"
+	servePlane = "./cmd/controlplane"
 	// fakeGroup is the group of the made-up cloud.
 	fakeGroup = "bench"
 	// fakeMax bounds that group [instances].
 	fakeMax = 5_000
 )
 
-// buildFakePlugin builds the provider plugin of a made-up cloud, from the main
-// module, as `make build` does.
+// buildFakePlugin builds the provider plugin of a made-up cloud and returns its path.
 func buildFakePlugin(ctx context.Context, dir string) (string, error) {
+	return filepath.Join(dir, filepath.Base(fakePlugin)), buildPrograms(ctx, dir, fakePlugin)
+}
+
+// buildPrograms builds commands of the main module into dir, as `make build` does:
+// what they link (cloud SDKs) is then no dependency of this module.
+func buildPrograms(ctx context.Context, dir string, packages ...string) error {
 	golang, err := exec.LookPath("go")
 	if err != nil {
-		return "", fmt.Errorf("%w: the go command is not installed, which builds the plugin", errSkipped)
+		return fmt.Errorf("%w: the go command is not installed, which builds what is measured", errSkipped)
 	}
 	sources, err := exec.CommandContext(ctx, golang, "list", "-m", "-f", "{{.Dir}}", mainModule).Output()
 	if err != nil {
-		return "", fmt.Errorf("%w: the sources of %s are not here: run this in their folder internal/bench", errSkipped, mainModule)
+		return fmt.Errorf("%w: the sources of %s are not here: run this in their folder internal/bench", errSkipped, mainModule)
 	}
-	path := filepath.Join(dir, fakePlugin)
-	cmd := exec.CommandContext(ctx, golang, "build", "-C", strings.TrimSpace(string(sources)), "-trimpath", "-o", path, "./cmd/plugins/fake")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the plugin: %w\n%s", err, out)
+	args := append([]string{"build", "-C", strings.TrimSpace(string(sources)), "-trimpath", "-o", dir + string(filepath.Separator)}, packages...)
+	if out, err := exec.CommandContext(ctx, golang, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", strings.Join(packages, " "), err, out)
 	}
-	return path, nil
+	return nil
 }
 
 // fakeConfig is a cloud whose instances boot for so long that none registers here.

@@ -61,7 +61,8 @@ func (b *bench) note(format string, args ...any) {
 // All returns every benchmark, in the order in which they run.
 func All() []Benchmark {
 	return []Benchmark{
-		policyDecide(), demandAttribute(), demandTick(), demandMemory(), routerThroughput(), reactLatency(), pluginCall(),
+		policyDecide(), demandAttribute(), demandTick(), demandMemory(), routerThroughput(), reactLatency(),
+		reactBurst(), reactBudget(), reactSteady(), pluginCall(),
 	}
 }
 
