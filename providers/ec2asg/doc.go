@@ -28,13 +28,17 @@
 // # What it costs
 //
 // A look at F groups is ⌈F/100⌉ calls of DescribeAutoScalingGroups, whoever asks and
-// however often within a second. Beside it, in this order and for five seconds at
+// however often within a second: where a call has room, the groups whose look is the
+// oldest are read along. Beside it, in this order and for five seconds at
 // most: heartbeats that are due, at most 50; DescribeScalingActivities for groups from
 // which something is missing, at most 20; and DescribeInstances for instances that are
 // new, 200 a call, and every 5 minutes for their tags. Each write is one call, and one
 // read for up to a hundred groups that wait for their turn if the last look is older
-// than a second. With api_rate all of it together is paced; notices are not, they have
-// a service of their own.
+// than a second. With api_rate all of it together is paced, 5 % below what it says, so
+// that no call is refused; notices are not, they have a service of their own. While
+// writes wait for their turn, looks leave together once a second and are content with
+// what was read within five; and what is beside them, but for heartbeats, is left out
+// for 30 seconds at most.
 //
 // # Rights
 //

@@ -27,6 +27,7 @@ type line struct {
 	mu    struct {
 		sync.Mutex
 		waiting []string  // groups, in order
+		away    []string  // groups that were sent away and will be back
 		back    time.Time // when the last that was sent away will have come back
 		free    time.Time // when a look last found nobody waiting
 	}
@@ -34,11 +35,13 @@ type line struct {
 
 func newLine() *line { return &line{front: make(chan struct{}, 1)} }
 
-// names are the next groups in line, as many as a call can take.
+// names are the next groups in line and those that will be back, as many as a call
+// can take.
 func (l *line) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.mu.waiting[:min(namesPerCall, len(l.mu.waiting))])
+	next := slices.Concat(l.mu.waiting, l.mu.away)
+	return next[:min(namesPerCall, len(next))]
 }
 
 // crowded reports whether writes wait, or will be back soon, so that what can wait
@@ -48,7 +51,7 @@ func (l *line) crowded() bool {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if len(l.mu.waiting) == 0 && !now.Before(l.mu.back.Add(turnMargin)) {
-		l.mu.free = now
+		l.mu.free, l.mu.away = now, nil
 		return false
 	}
 	return now.Sub(l.mu.free) < longestYield
@@ -73,11 +76,16 @@ func (l *line) enter(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.waiting = append(l.mu.waiting, name)
+	l.mu.away = slices.DeleteFunc(l.mu.away, func(other string) bool { return other == name })
 }
 
-func (l *line) leave(name string) {
+// leave takes a group out of the line. One that was sent away will be back.
+func (l *line) leave(name string, sentAway bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if sentAway && !slices.Contains(l.mu.away, name) {
+		l.mu.away = append(l.mu.away, name)
+	}
 	if i := slices.Index(l.mu.waiting, name); i >= 0 { // of the same name it doesn't matter which
 		l.mu.waiting = slices.Delete(l.mu.waiting, i, i+1)
 	}
@@ -85,9 +93,9 @@ func (l *line) leave(name string) {
 
 // turn waits until a write to a group may be sent, and calls look then, while nobody
 // else can get ahead. Whatever error it returns, nothing was sent.
-func (s *session) turn(ctx context.Context, name string, look func(ctx context.Context) error) error {
+func (s *session) turn(ctx context.Context, name string, look func(ctx context.Context) error) (err error) {
 	s.line.enter(name)
-	defer s.line.leave(name)
+	defer func() { s.line.leave(name, errors.Is(err, pluginsdk.ErrThrottled)) }()
 	return s.before(ctx, func(early context.Context) error {
 		select {
 		case s.line.front <- struct{}{}:

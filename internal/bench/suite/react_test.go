@@ -68,7 +68,8 @@ func describeAt(at time.Time, code string, names ...int) asgstub.Call {
 func TestRefreshesAreToldApart(t *testing.T) {
 	t0 := time.Now()
 	require.Equal(t, []refresh{{describes: 2, groups: 3}, {describes: 1, groups: 1}}, refreshesOf([]asgstub.Call{
-		describeAt(t0, "", 0, 1), describeAt(t0.Add(time.Second), "", 2), {At: t0, Operation: opSetDesired},
+		describeAt(t0, "", 0, 1), describeAt(t0.Add(time.Second), "", 2),
+		{At: t0, Operation: opSetDesired},
 		describeAt(t0.Add(time.Second), "Throttling", 3), describeAt(t0.Add(reactTick), "", 0),
 	}, reactTick))
 	require.Empty(t, refreshesOf(nil, reactTick))
@@ -102,8 +103,11 @@ func TestFlawsOfASteadyFleetAreNoticed(t *testing.T) {
 
 func TestThrottledAndWrites(t *testing.T) {
 	calls := []asgstub.Call{
-		{Operation: opDescribe}, {Operation: opDescribe, Code: "Throttling"}, {Operation: opSetDesired, Code: "Throttling"},
-		{Operation: opSetDesired}, {Operation: opSetDesired, Code: "ValidationError"},
+		{Operation: opDescribe},
+		{Operation: opDescribe, Code: "Throttling"},
+		{Operation: opSetDesired, Code: "Throttling"},
+		{Operation: opSetDesired},
+		{Operation: opSetDesired, Code: "ValidationError"},
 	}
 	require.Equal(t, 2, throttled(calls))
 	require.Equal(t, 3, writes(calls))
