@@ -19,7 +19,7 @@ var errLeaseEnded = errors.New("the lease of the pool ended")
 // that the connection broke.
 func TestX13_ACallThatIsCutOffSaysWhatEndedThePlugin(t *testing.T) {
 	for group, words := range map[string]string{"exit": "exit status 5", "panic": "panic: surprise"} {
-		f := newHost(t, providers.Timing{})
+		f := newHost(t, providers.Timing{Write: patience}) // dying takes a while on a busy machine
 		_, err := open(t, f, spec(t, "good")).Group("a", group).SetDesired(within(t, patience), 3, 0)
 		require.ErrorIs(t, err, pluginsdk.ErrTransient, "the outcome is unknown")
 		require.ErrorContains(t, err, "ended during the call")

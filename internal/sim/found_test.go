@@ -133,6 +133,20 @@ config: {pools: [{name: p1, capability: {tags: [x]}, policy: {idle_time: 0s}}]}
 jobs: [{at: 2412s, id: j1, tags: [x], duration: 5s}, {at: 2502s, id: j2, tags: [x], duration: 900s}]
 events: [{at: 2478.209s, replica: {n: 0, fault: pause, restart_after: 88s}}]
 `,
+		// A job has ended, and the replica that would hear of it stands still.
+		"a place that nobody was told of is not free": `
+seed: 90143
+replicas: 3
+config:
+  pools:
+    - {name: p0, capability: {tags: [p0]}, policy: {max: 7}}
+    - {name: p1, capability: {tags: [p1]}, policy: {max: 5}}
+cloud: {p0: {boot: 0s, partial: 0.5}}
+jobs: [{at: 1983s, id: j, count: 4, tags: [p0], duration: 300s}]
+events:
+  - {at: 1910.787s, replica: {n: 0, fault: kill, restart_after: 50s}}
+  - {at: 2279.315s, replica: {n: 0, fault: pause, restart_after: 15s}}
+`,
 		// Whoever asks for a job after the store was wiped leaves the machines the time to
 		// tell of it, after the last time too.
 		"a second wipe is waited for as the first": `

@@ -82,7 +82,7 @@ func (t *truth) countRunner(r *runner, leaves bool) {
 	if r.draining && leaves {
 		return
 	}
-	places := max(0, r.capacity-len(r.jobs))
+	places := max(0, r.capacity-len(r.jobs)-len(r.results)) // a job that nobody was told has ended takes its place still
 	if limit := t.pool.Policy.MaxUses; limit > 0 {
 		if r.uses >= limit {
 			return

@@ -125,22 +125,25 @@ func (s *session) before(ctx context.Context, do func(early context.Context) err
 		return err
 	}
 	switch {
+	case e.Kind == pluginsdk.KindTransient && early.Err() != nil:
+		return s.later(e, 0)
 	case e.Kind == pluginsdk.KindTransient:
-		return s.later(e, "not sent: "+e.Message)
+		return s.later(e, firstPause) // something failed: not again at once
 	case e.Kind == pluginsdk.KindThrottled && e.RetryAfter <= longestPause:
-		return s.later(e, e.Message)
+		return s.later(e, e.RetryAfter)
 	}
 	return err
 }
 
-// later is the answer to a write that was not sent.
-func (s *session) later(e *pluginsdk.Error, message string) error {
-	apart := turnMargin
+// later is the answer to a write that was not sent. Without a budget there is no
+// pace at which writes could come back: AWS's own is not known.
+func (s *session) later(e *pluginsdk.Error, least time.Duration) error {
+	wait := max(least, firstPause)
 	if s.config.APIRate != nil {
 		perSecond, _ := s.config.APIRate.kept()
-		apart = time.Duration(float64(time.Second) / perSecond)
+		wait = s.line.sentAway(least, time.Duration(float64(time.Second)/perSecond))
 	}
-	return &pluginsdk.Error{Kind: pluginsdk.KindThrottled, RetryAfter: s.line.sentAway(e.RetryAfter, apart), Message: message, Cause: e}
+	return &pluginsdk.Error{Kind: pluginsdk.KindThrottled, RetryAfter: wait, Message: "not sent: " + e.Message, Cause: e}
 }
 
 // yields reports whether calls that can wait for another look are to be left out.

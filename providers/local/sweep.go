@@ -16,6 +16,9 @@ const (
 	// would be looked for for ever. On a busy machine a process can be in the middle
 	// of execve at many looks in a row.
 	maxSweeps = 1000
+	// cleanSweeps in a row find nobody before nobody is left: in the middle of execve a
+	// part of another environment can be seen.
+	cleanSweeps = 3
 	// betweenSweeps lets an execve end and a killed process die.
 	betweenSweeps = 2 * time.Millisecond
 )
@@ -30,8 +33,12 @@ func killInstance(pid int, id string) {
 		return // not ours: somebody has reaped it
 	}
 	entry := []byte("SPILLWAY_INSTANCE_ID=" + id)
+	clean := 0
 	for range maxSweeps {
-		if !sweep(agent.started, entry) {
+		if clean++; sweep(agent.started, entry) {
+			clean = 0
+		}
+		if clean == cleanSweeps {
 			return
 		}
 		time.Sleep(betweenSweeps)
