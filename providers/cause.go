@@ -9,12 +9,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 // obituaryWithin bounds the wait for the supervisor to say why a connection broke: a
-// process that is dead is noticed at once, and its last words are read for pipeGrace.
-const obituaryWithin = 2 * pipeGrace
+// process that is dead is noticed at once, and its last words are read for program.PipeGrace.
+const obituaryWithin = 2 * program.PipeGrace
 
 // endOf says how and why ctx ended: it matches the context's error and its cause.
 // "Context canceled" alone sends whoever reads it to the wrong place.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
@@ -17,11 +18,11 @@ func (h *Host) Describe(ctx context.Context, spec Spec) (pluginsdk.Description, 
 	if len(spec.Config) == 0 {
 		spec.Config = []byte("{}")
 	}
-	img, err := openImage(spec.Path, spec.SHA256, h.sockets.path)
+	img, err := program.Open(spec.Path, spec.SHA256, h.sockets.path)
 	if err != nil {
 		return pluginsdk.Description{}, fmt.Errorf("provider %q: %w", spec.Name, err)
 	}
-	defer func() { _ = img.close() }()
+	defer func() { _ = img.Close() }()
 	l := &launcher{
 		spec: spec, image: img, parent: h.sockets.path,
 		output: newOutput(h.options.Logger, h.options.Redact), timing: h.options.Timing,

@@ -20,6 +20,7 @@ func containsError(err error, text string) bool { return strings.Contains(err.Er
 // restart. Another plugin's calls take their time and no more, and nothing is left of
 // those that hung.
 func TestC43_AHungPluginDelaysNoOther(t *testing.T) {
+	goroutines := runtime.NumGoroutine() + 1 // Eventually asks from one of its own
 	f := newHost(t, providers.Timing{Read: 150 * time.Millisecond, Write: 150 * time.Millisecond, Settle: time.Nanosecond})
 	s := spec(t, "good")
 	hung := open(t, f, s)
@@ -28,7 +29,6 @@ func TestC43_AHungPluginDelaysNoOther(t *testing.T) {
 	g := other.Group("b", "g")
 	_, err := g.Status(context.Background())
 	require.NoError(t, err)
-	goroutines := runtime.NumGoroutine() + 1 // Eventually asks from one of its own
 
 	ended := make(chan struct{})
 	var running sync.WaitGroup
@@ -66,6 +66,8 @@ func TestC43_AHungPluginDelaysNoOther(t *testing.T) {
 	require.Less(t, slowest, time.Second)
 	require.Zero(t, other.State().Restarts)
 	require.NoError(t, hung.Ready(within(t, patience)))
+	require.NoError(t, hung.Close(context.Background()))
+	require.NoError(t, other.Close(context.Background()))
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, patience, 10*time.Millisecond, "goroutines leak")
 	t.Logf("the slowest of %d calls took %v", calls, slowest.Round(time.Microsecond))
 }

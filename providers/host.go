@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/spillway-ci/spillway/internal/program"
 )
 
 // Options are a host's. All may be left zero.
@@ -88,20 +90,20 @@ func (h *Host) Start(spec Spec) (*Plugin, error) {
 	if len(spec.Config) == 0 {
 		spec.Config = []byte("{}")
 	}
-	img, err := openImage(spec.Path, spec.SHA256, h.sockets.path)
+	img, err := program.Open(spec.Path, spec.SHA256, h.sockets.path)
 	if err != nil {
 		return nil, fmt.Errorf("provider %q: %w", spec.Name, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
-		return nil, errors.Join(ErrClosed, img.close())
+		return nil, errors.Join(ErrClosed, img.Close())
 	}
-	key := spec.key(img.sum)
+	key := spec.key(img.Sum)
 	t := h.mu.running[key]
 	if t != nil {
 		t.owners++
-		return t.plugin, img.close()
+		return t.plugin, img.Close()
 	}
 	t = h.launch(spec, img)
 	t.plugin.stop = func(ctx context.Context) error { return h.release(ctx, key, t) }
@@ -110,8 +112,8 @@ func (h *Host) Start(spec Spec) (*Plugin, error) {
 }
 
 // launch starts the supervisor of a new plugin.
-func (h *Host) launch(spec Spec, img *image) *tenancy {
-	p := newPlugin(spec, img.sum, h.options)
+func (h *Host) launch(spec Spec, img *program.Image) *tenancy {
+	p := newPlugin(spec, img.Sum, h.options)
 	ctx, end := context.WithCancel(context.Background())
 	kill, hurry := context.WithCancel(context.Background())
 	t := &tenancy{plugin: p, owners: 1, end: end, hurry: hurry, gone: make(chan struct{})}
@@ -121,7 +123,7 @@ func (h *Host) launch(spec Spec, img *image) *tenancy {
 	})
 	go func() {
 		defer close(t.gone)
-		defer func() { _ = img.close() }()
+		defer func() { _ = img.Close() }()
 		s.run(ctx, kill)
 	}()
 	return t

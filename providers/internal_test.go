@@ -2,22 +2,13 @@ package providers
 
 import (
 	"context"
-	"io"
-	"log/slog"
 	"strconv"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-func discardLog() *slog.Logger       { return slog.New(slog.DiscardHandler) }
-func keep(s string) string           { return s }
 func itoa(n int) string              { return strconv.Itoa(n) }
 func kindErr(k pluginsdk.Kind) error { return pluginsdk.Errorf(k, "from the cloud") }
-
-func readAll(r io.Reader) (string, error) {
-	b, err := io.ReadAll(r)
-	return string(b), err
-}
 
 // scripted answers [Calls] with functions; a nil one answers as a group would
 // that has all that it is asked for.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
@@ -29,7 +30,7 @@ const deathNotice = 200 * time.Millisecond
 // launcher makes sessions of one plugin.
 type launcher struct {
 	spec   Spec
-	image  *image
+	image  *program.Image
 	parent string // directory that the directories for sockets are made in
 	output *output
 	timing Timing
@@ -43,10 +44,10 @@ func (l *launcher) launch(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, s.process.kill)
+	stop := context.AfterFunc(ctx, s.process.End)
 	defer stop()
 	if err := l.configure(ctx, s); err != nil {
-		died := errors.Is(err, pluginsdk.ErrTransient) && s.process.endsWithin(deathNotice)
+		died := errors.Is(err, pluginsdk.ErrTransient) && s.process.EndsWithin(deathNotice)
 		s.discard()
 		if died {
 			err = l.explain(s.process, err)
@@ -67,11 +68,11 @@ func (l *launcher) begin(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLaunch, err)
 	}
-	l.output.forget()
-	proc := newProcess(l.image, l.spec.environment(), dir, l.output)
+	l.output.words.Forget()
+	proc := program.New(l.image, l.spec.environment(), l.output)
 	cfg := l.clientConfig(proc, dir)
 	client := plugin.NewClient(cfg)
-	stop := context.AfterFunc(ctx, proc.kill)
+	stop := context.AfterFunc(ctx, proc.End)
 	defer stop()
 
 	s := &session{client: client, process: proc, dir: dir, hung: l.hung}
@@ -82,12 +83,12 @@ func (l *launcher) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-func (l *launcher) clientConfig(proc *process, dir string) *plugin.ClientConfig {
+func (l *launcher) clientConfig(proc *program.Process, dir string) *plugin.ClientConfig {
 	return &plugin.ClientConfig{
 		HandshakeConfig:  pluginsdk.Handshake(),
 		VersionedPlugins: versions(),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			proc.cmd.Env = append(proc.cmd.Env, cmd.Env...) // go-plugin's own variables
+			proc.Attach(cmd.Env, dir) // go-plugin's own variables
 			return proc, nil
 		},
 		SkipHostEnv:      true,
@@ -133,7 +134,7 @@ var errMute = errors.New("answers nothing after its handshake")
 func (l *launcher) connect(ctx context.Context, s *session, cfg *plugin.ClientConfig) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*l.timing.Start, errMute)
 	defer cancel()
-	stop := context.AfterFunc(ctx, s.process.kill)
+	stop := context.AfterFunc(ctx, s.process.End)
 	defer stop()
 	conn, err := dispense(s.client, cfg)
 	if err == nil {
@@ -148,7 +149,7 @@ func (l *launcher) connect(ctx context.Context, s *session, cfg *plugin.ClientCo
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	s.process.kill()
+	s.process.End()
 	return l.explain(s.process, err)
 }
 
@@ -203,11 +204,8 @@ func (l *launcher) failed(when string, err error) error {
 
 // explain turns go-plugin's error into the sentence that helps. It is called
 // when the process has ended or was killed.
-func (l *launcher) explain(p *process, err error) error {
-	if p.pid() != 0 {
-		<-p.exited
-		p.read.Wait() // the last words
-	}
+func (l *launcher) explain(p *program.Process, err error) error {
+	p.Await() // for the last words
 	why := err
 	if reason := l.reason(p, err); reason != "" {
 		why = errors.New(reason)
@@ -216,11 +214,11 @@ func (l *launcher) explain(p *process, err error) error {
 }
 
 // reason is empty where go-plugin's error is the best there is.
-func (l *launcher) reason(p *process, err error) string {
-	if p.pid() == 0 {
+func (l *launcher) reason(p *program.Process, err error) string {
+	if p.PID() == 0 {
 		return "" // exec failed
 	}
-	first, words := strings.TrimSpace(p.firstLine()), l.output.lastWords()
+	first, words := strings.TrimSpace(p.FirstLine()), l.output.words.String()
 	fields := strings.Split(first, "|")
 	switch {
 	case errors.Is(err, errMute), errors.Is(err, context.Canceled):
@@ -230,7 +228,7 @@ func (l *launcher) reason(p *process, err error) string {
 	case first == "" && strings.Contains(words, "not meant to be executed directly"):
 		return "is a plugin of another program: it waits for another magic cookie"
 	case first == "":
-		return fmt.Sprintf("ended before the handshake (%s)%s", p.fate(), said(words))
+		return fmt.Sprintf("ended before the handshake (%s)%s", p.Fate(), said(words))
 	case len(fields) < 5:
 		return fmt.Sprintf("wrote %.200q on standard output before the handshake: that is go-plugin's until Serve, print to standard error", first)
 	case !speaks(fields[1]):
@@ -238,8 +236,8 @@ func (l *launcher) reason(p *process, err error) string {
 			fields[1], pluginsdk.OldestContract, pluginsdk.ContractVersion)
 	case fields[4] != string(plugin.ProtocolGRPC):
 		return fmt.Sprintf("speaks %.20s, not %s", fields[4], plugin.ProtocolGRPC)
-	case !p.wasKilled():
-		return fmt.Sprintf("ended after the handshake (%s)%s", p.fate(), said(words))
+	case !p.WasKilled():
+		return fmt.Sprintf("ended after the handshake (%s)%s", p.Fate(), said(words))
 	default:
 		return ""
 	}

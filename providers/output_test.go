@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/internal/program"
 )
 
 func loggedOutput() (*output, *bytes.Buffer) {
@@ -22,10 +24,10 @@ func loggedOutput() (*output, *bytes.Buffer) {
 func TestOutputIsLimitedByRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, log := loggedOutput()
-		o.drain(strings.NewReader(strings.Repeat("line\n", 10_000)))
+		o.Drain(strings.NewReader(strings.Repeat("line\n", 10_000)))
 		require.Equal(t, lineBurst, strings.Count(log.String(), "plugin says\""))
 		time.Sleep(time.Second)
-		o.drain(strings.NewReader("after\n"))
+		o.Drain(strings.NewReader("after\n"))
 		require.Contains(t, log.String(), "lines_dropped=9800")
 		require.Contains(t, log.String(), "line=after")
 	})
@@ -33,23 +35,23 @@ func TestOutputIsLimitedByRate(t *testing.T) {
 
 func TestOutputIsLimitedByLine(t *testing.T) {
 	o, log := loggedOutput()
-	o.drain(io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), strings.NewReader("\nnext\n\n  \nlast")))
+	o.Drain(io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), strings.NewReader("\nnext\n\n  \nlast")))
 	require.Equal(t, 3, strings.Count(log.String(), "plugin says"), "the long line, next and last")
-	require.Less(t, log.Len(), maxLineBytes+500)
+	require.Less(t, log.Len(), program.MaxLineBytes+500)
 	require.Contains(t, log.String(), "x …")
 }
 
 func TestLastWords(t *testing.T) {
 	o, _ := loggedOutput()
-	require.Empty(t, o.lastWords())
+	require.Empty(t, o.words.String())
 	for _, l := range []string{"one", "two", "three hunter2", "four", "five"} {
 		_, _ = o.Write([]byte(l + "\n"))
 	}
-	require.Equal(t, "two / three [MASKED] / four / five", o.lastWords())
+	require.Equal(t, "two / three [MASKED] / four / five", o.words.String())
 	_, _ = o.Write([]byte("panic: no hunter2\n\ngoroutine 1 [running]:\nmain.main()\n"))
-	require.Equal(t, "panic: no [MASKED]", o.lastWords(), "not the end of the stack")
-	o.forget()
-	require.Empty(t, o.lastWords())
-	_, _ = o.Write([]byte(strings.Repeat("é", maxTailBytes) + "\n"))
-	require.LessOrEqual(t, len(o.lastWords()), maxTailBytes)
+	require.Equal(t, "panic: no [MASKED]", o.words.String(), "not the end of the stack")
+	o.words.Forget()
+	require.Empty(t, o.words.String())
+	_, _ = o.Write([]byte(strings.Repeat("é", program.MaxTailBytes) + "\n"))
+	require.LessOrEqual(t, len(o.words.String()), program.MaxTailBytes)
 }

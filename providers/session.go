@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
@@ -20,8 +21,8 @@ type session struct {
 	contract    int // version that is spoken
 	since       time.Time
 
-	client  *plugin.Client // nil in-process
-	process *process       // nil in-process
+	client  *plugin.Client   // nil in-process
+	process *program.Process // nil in-process
 	health  grpc_health_v1.HealthClient
 	dir     string // for its sockets
 
@@ -34,7 +35,7 @@ func (s *session) ended() <-chan struct{} {
 	if s.process == nil {
 		return nil
 	}
-	return s.process.exited
+	return s.process.Exited()
 }
 
 // alive reports whether calls can be made. The supervisor may not have noticed
@@ -103,17 +104,14 @@ func (s *session) close(ctx context.Context, t Timing) error {
 // discard kills the process, with all that it started, and frees what the
 // session holds. It returns when the process is gone.
 func (s *session) discard() {
-	s.process.kill()
+	s.process.End()
 	release(s.client, s.process, s.dir)
 }
 
 // release waits for a process that was killed and lets go-plugin clean up after
 // it: its connection, goroutines and sockets.
-func release(client *plugin.Client, p *process, dir string) {
-	if p.pid() > 0 {
-		<-p.exited
-		p.read.Wait()
-	}
+func release(client *plugin.Client, p *program.Process, dir string) {
+	p.Await()
 	client.Kill()
 	_ = os.RemoveAll(dir)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
@@ -29,10 +30,7 @@ type Spec struct {
 	Env    []string // names of our variables that the plugin may see; all others it may not
 }
 
-var (
-	hexSum  = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
-	envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Validate reports every mistake, joined.
 func (s *Spec) Validate() error {
@@ -46,7 +44,7 @@ func (s *Spec) Validate() error {
 	if !filepath.IsAbs(s.Path) {
 		wrong("provider %q: plugin path %.200q is not absolute", s.Name, s.Path)
 	}
-	if s.SHA256 != "" && !hexSum.MatchString(s.SHA256) {
+	if s.SHA256 != "" && !program.HexSum.MatchString(s.SHA256) {
 		wrong("provider %q: sha256 %.80q: use 64 hex digits", s.Name, s.SHA256)
 	}
 	if len(s.Config) > MaxConfigBytes {

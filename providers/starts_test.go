@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers"
 )
@@ -23,7 +24,7 @@ func TestC44_SixBadPluginsHoldUpNoGoodOne(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
 	_, err := f.Start(providers.Spec{Name: "not executable", Path: plain})
-	require.ErrorIs(t, err, providers.ErrBinary)
+	require.ErrorIs(t, err, program.ErrBinary)
 	require.ErrorContains(t, err, "is not executable (mode 0644): chmod 0755")
 
 	bad := map[string]string{

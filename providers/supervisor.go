@@ -99,14 +99,14 @@ func (s *supervisor) ping(ctx context.Context, live *session) error {
 
 // death says how a process ended that nobody asked to.
 func (s *supervisor) death(live *session) error {
-	live.process.read.Wait()
-	return fmt.Errorf("the process ended (%s)%s", live.process.fate(), said(s.launcher.output.lastWords()))
+	live.process.Await()
+	return fmt.Errorf("the process ended (%s)%s", live.process.Fate(), said(s.launcher.output.words.String()))
 }
 
 func (s *supervisor) ready(live *session) {
 	next := s.plugin.State()
 	next.Phase, next.Since, next.RetryAt = Ready, live.since, time.Time{}
-	next.PID, next.Restarts = live.process.pid(), s.count
+	next.PID, next.Restarts = live.process.PID(), s.count
 	next.Plugin, next.Version = live.description.Name, live.description.Version
 	next.Contract, next.Capabilities = live.contract, live.description.Capabilities
 	s.plugin.publish(&moment{state: next, session: live})

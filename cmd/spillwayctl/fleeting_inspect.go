@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	"github.com/spillway-ci/spillway/providers/fleeting/child"
 	"github.com/spillway-ci/spillway/providers/fleeting/wire"
 )
@@ -124,7 +125,7 @@ func inspect(ctx context.Context, in inspection, profile *wire.Profile, chosen w
 	if err != nil {
 		return nil, nil, err
 	}
-	image, err := child.Open(path, "")
+	image, err := program.Open(path, "", "")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
-	"github.com/spillway-ci/spillway/providers/fleeting/child"
 )
 
 // Limits of the configuration.
@@ -136,7 +136,7 @@ func (c *config) Check(problems *pluginsdk.Problems) {
 	if !filepath.IsAbs(c.Binary) {
 		problems.Addf("binary", "use an absolute path")
 	}
-	if c.SHA256 != "" && !child.HexSum.MatchString(c.SHA256) {
+	if c.SHA256 != "" && !program.HexSum.MatchString(c.SHA256) {
 		problems.Addf("sha256", "use 64 hex digits")
 	}
 	if len(c.Groups) != 1 {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers/fleeting/child"
 	"github.com/spillway-ci/spillway/providers/fleeting/wire"
@@ -32,7 +33,7 @@ const (
 type group struct {
 	config  config
 	profile *wire.Profile
-	image   *child.Image
+	image   *program.Image
 	secrets *strings.Replacer
 
 	life context.Context // ends with Close; every call's does, too
@@ -55,7 +56,7 @@ type group struct {
 	tokens      pluginsdk.Tokens
 }
 
-func newGroup(c config, profile *wire.Profile, image *child.Image) *group {
+func newGroup(c config, profile *wire.Profile, image *program.Image) *group {
 	g := &group{config: c, profile: profile, image: image, turn: make(chan struct{}, 1), hung: map[string]int{}}
 	g.secrets = secretsOf(c.PluginConfig, c.environment())
 	g.life, g.end = context.WithCancelCause(context.Background())

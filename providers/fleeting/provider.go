@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
-	"github.com/spillway-ci/spillway/providers/fleeting/child"
 	"github.com/spillway-ci/spillway/providers/fleeting/wire"
 )
 
@@ -48,7 +48,7 @@ func (p *Provider) Configure(ctx context.Context, raw []byte) error {
 	if err != nil {
 		return pluginsdk.Errorf(pluginsdk.KindInvalid, "profile: %w", err)
 	}
-	image, err := child.Open(c.Binary, c.SHA256)
+	image, err := program.Open(c.Binary, c.SHA256, "")
 	if err != nil {
 		return pluginsdk.Errorf(pluginsdk.KindInvalid, "binary: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers/fleeting"
 	"github.com/spillway-ci/spillway/providers/fleeting/child"
@@ -54,9 +55,9 @@ func handshake(mtls bool) wire.Handshake {
 }
 
 // describe asks a stand-in of a shape for its descriptors.
-func describe(t *testing.T, shape string, mtls bool) (*wire.Descriptors, *child.Image) {
+func describe(t *testing.T, shape string, mtls bool) (*wire.Descriptors, *program.Image) {
 	t.Helper()
-	img, err := child.Open(built.stand, "")
+	img, err := program.Open(built.stand, "", "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, img.Close()) })
 	h := handshake(mtls)

@@ -14,6 +14,8 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+
+	"github.com/spillway-ci/spillway/internal/program"
 )
 
 // ErrStart is a program that did not start, or is no plugin of the expected kind.
@@ -47,31 +49,33 @@ type Spec struct {
 
 // Child is a program that runs.
 type Child struct {
-	process *process
+	process *program.Process
 	client  *plugin.Client
+	said    *lines
 	conn    *grpc.ClientConn
 }
 
 // Start starts the program and connects to it. When it fails, or ctx ends before,
 // no process is left.
-func Start(ctx context.Context, img *Image, s Spec) (*Child, error) {
+func Start(ctx context.Context, img *program.Image, s Spec) (*Child, error) {
 	sockets, err := socketParent()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
-	proc := newProcess(img, s.Env, &lines{say: s.Say})
-	c := &Child{process: proc, client: plugin.NewClient(s.clientConfig(proc, sockets))}
+	said := &lines{say: s.Say}
+	proc := program.New(img, s.Env, said)
+	c := &Child{process: proc, said: said, client: plugin.NewClient(s.clientConfig(proc, said, sockets))}
 	c.conn, err = s.connect(ctx, c)
 	if err == nil {
 		return c, nil
 	}
 	c.Kill()
-	return nil, fmt.Errorf("%w: %w", ErrStart, proc.explain(err))
+	return nil, fmt.Errorf("%w: %w", ErrStart, said.explain(err))
 }
 
 // explain adds what the process said to go-plugin's error, or says it better.
-func (p *process) explain(err error) error {
-	words := p.lines.lastWords()
+func (l *lines) explain(err error) error {
+	words := l.words.String()
 	switch {
 	case errors.Is(err, errMute), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
@@ -93,7 +97,7 @@ var errMute = errors.New("it answers nothing after its handshake")
 func (s *Spec) connect(ctx context.Context, c *Child) (*grpc.ClientConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*s.startTimeout(), errMute)
 	defer cancel()
-	stop := context.AfterFunc(ctx, c.process.kill)
+	stop := context.AfterFunc(ctx, c.process.End)
 	defer stop()
 	conn, err := dispense(c.client)
 	if ctx.Err() != nil {
@@ -109,7 +113,7 @@ func (s *Spec) startTimeout() time.Duration {
 	return s.StartTimeout
 }
 
-func (s *Spec) clientConfig(proc *process, sockets string) *plugin.ClientConfig {
+func (s *Spec) clientConfig(proc *program.Process, said *lines, sockets string) *plugin.ClientConfig {
 	versions := map[int]plugin.PluginSet{}
 	for _, v := range s.ProtocolVersions {
 		versions[v] = plugin.PluginSet{dispensed: connection{}}
@@ -121,8 +125,7 @@ func (s *Spec) clientConfig(proc *process, sockets string) *plugin.ClientConfig 
 		},
 		VersionedPlugins: versions,
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
-			proc.cmd.Env = append(proc.cmd.Env, cmd.Env...) // go-plugin's own variables
-			proc.sockets = dir
+			proc.Attach(cmd.Env, dir) // go-plugin's own variables
 			return proc, nil
 		},
 		SkipHostEnv:      true,
@@ -133,8 +136,8 @@ func (s *Spec) clientConfig(proc *process, sockets string) *plugin.ClientConfig 
 		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes),
 		)},
-		SyncStdout: proc.lines,
-		SyncStderr: proc.lines,
+		SyncStdout: said,
+		SyncStderr: said,
 		Logger:     hclog.NewNullLogger(), // all that it says comes back as an error
 	}
 }
@@ -185,12 +188,12 @@ func dispense(client *plugin.Client) (*grpc.ClientConn, error) {
 func (c *Child) Conn() *grpc.ClientConn { return c.conn }
 
 // PID is the process's number.
-func (c *Child) PID() int { return c.process.pid() }
+func (c *Child) PID() int { return c.process.PID() }
 
 // Alive reports whether the process is there.
 func (c *Child) Alive() bool {
 	select {
-	case <-c.process.exited:
+	case <-c.process.Exited():
 		return false
 	default:
 		return true
@@ -200,16 +203,12 @@ func (c *Child) Alive() bool {
 // Died reports whether the process is gone, now or within the short time that it
 // may take to be seen after a connection broke, and how it ended.
 func (c *Child) Died() (fate string, died bool) {
-	timer := time.NewTimer(deathNotice)
-	defer timer.Stop()
-	select {
-	case <-c.process.exited:
-	case <-timer.C:
+	if !c.process.EndsWithin(deathNotice) {
 		return "", false
 	}
-	c.process.read.Wait()
-	fate = c.process.fate()
-	if words := c.process.lines.lastWords(); words != "" {
+	c.process.Await()
+	fate = c.process.Fate()
+	if words := c.said.words.String(); words != "" {
 		fate += "; it said: " + words
 	}
 	return fate, true
@@ -218,10 +217,7 @@ func (c *Child) Died() (fate string, died bool) {
 // Kill ends the process and all that it started, and returns when they are gone. It
 // may be called by anybody, at any time, more than once.
 func (c *Child) Kill() {
-	c.process.kill()
-	if c.process.pid() > 0 {
-		<-c.process.exited
-		c.process.read.Wait()
-	}
+	c.process.End()
+	c.process.Await()
 	c.client.Kill() // frees the connection and the socket's directory
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	"github.com/spillway-ci/spillway/providers/fleeting/child"
 )
 
@@ -29,9 +30,9 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-func open(t *testing.T, path string) *child.Image {
+func open(t *testing.T, path string) *program.Image {
 	t.Helper()
-	img, err := child.Open(path, "")
+	img, err := program.Open(path, "", "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, img.Close()) })
 	return img
@@ -39,31 +40,6 @@ func open(t *testing.T, path string) *child.Image {
 
 func spec() child.Spec {
 	return child.Spec{CookieKey: "GATE", CookieValue: "open", ProtocolVersions: []int{1}, StartTimeout: within}
-}
-
-func TestBinariesThatAreRefused(t *testing.T) {
-	good := script(t, "exit 0")
-	link := filepath.Join(t.TempDir(), "link")
-	require.NoError(t, os.Symlink(good, link))
-	writable, plain, empty := script(t, ""), script(t, ""), filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.Chmod(writable, 0o722))
-	require.NoError(t, os.Chmod(plain, 0o600))
-	require.NoError(t, os.WriteFile(empty, nil, 0o700))
-	for path, want := range map[string]string{
-		link: "symbolic link", writable: "can be written by others", plain: "not executable", empty: "is empty",
-		filepath.Dir(good): "not a regular file", filepath.Join(t.TempDir(), "none"): "does not exist",
-	} {
-		_, err := child.Open(path, "")
-		require.ErrorIs(t, err, child.ErrBinary)
-		require.ErrorContains(t, err, want)
-	}
-	_, err := child.Open(good, strings.Repeat("0", 64))
-	require.ErrorIs(t, err, child.ErrBinary)
-	require.ErrorContains(t, err, "is pinned")
-	img := open(t, good)
-	pinned, err := child.Open(good, strings.ToUpper(img.Sum))
-	require.NoError(t, err)
-	require.NoError(t, pinned.Close())
 }
 
 // What was hashed is what runs, whatever becomes of the file.
@@ -137,6 +113,6 @@ func TestOutput(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Len(t, said, 2)
-	require.LessOrEqual(t, len(said[0]), child.MaxLineBytes)
+	require.LessOrEqual(t, len(said[0]), program.MaxLineBytes)
 	require.Equal(t, "the end", said[1])
 }

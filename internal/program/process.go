@@ -1,4 +1,4 @@
-package providers
+package program
 
 import (
 	"bufio"
@@ -20,24 +20,28 @@ import (
 )
 
 const (
-	// maxHandshakeBytes bounds the first line of a plugin's standard output [bytes].
+	// maxHandshakeBytes bounds the first line of a program's standard output [bytes].
 	maxHandshakeBytes = 16 << 10
-	// pipeGrace is how long the outputs of a dead plugin are read on. Something
+	// PipeGrace is how long the outputs of a dead program are read on. Something
 	// that it started, and that is in no group of ours, may hold them for ever.
-	pipeGrace = 250 * time.Millisecond
+	PipeGrace = 250 * time.Millisecond
 )
 
-// process is one plugin process, as go-plugin's runner. It is used instead of
-// go-plugin's own because that one waits for the end of the outputs before it
-// notices the end of the process, and so can be held up by a grandchild.
-type process struct {
-	image   *image
-	output  *output
+// Sink takes what a program says, from both of its outputs at a time.
+type Sink interface {
+	// Drain reads r to its end: a program whose pipe is full would hang.
+	Drain(r io.Reader)
+}
+
+// Process is one process, as go-plugin's runner.
+type Process struct {
+	image   *Image
+	output  Sink
 	sockets string // directory that its socket must be in
 	cmd     *exec.Cmd
 
 	hello  *io.PipeReader // the handshake line, and no more
-	stdin  *os.File       // our end: it closes with us, which tells the plugin
+	stdin  *os.File       // our end: it closes with us, which tells the program
 	exited chan struct{}  // closed when the process is gone and its group killed
 	read   sync.WaitGroup // readers of the outputs
 
@@ -51,23 +55,29 @@ type process struct {
 	}
 }
 
-var _ runner.Runner = (*process)(nil)
+var _ runner.Runner = (*Process)(nil)
 
-// newProcess prepares a process of img. env is all of its environment, sockets
-// the directory below which it shall listen.
-func newProcess(img *image, env []string, sockets string, out *output) *process {
+// New prepares a process of img. env is all of its environment.
+func New(img *Image, env []string, out Sink) *Process {
 	cmd := exec.Command(img.exec)
-	cmd.Args = []string{img.path}
+	cmd.Args = []string{img.Path}
 	cmd.Env = env
 	cmd.ExtraFiles = img.pass
 	cmd.SysProcAttr = ownGroup()
-	return &process{image: img, output: out, sockets: sockets, cmd: cmd, exited: make(chan struct{})}
+	return &Process{image: img, output: out, cmd: cmd, exited: make(chan struct{})}
+}
+
+// Attach hands over what go-plugin makes for the process: variables that it sees as
+// well, and the directory below which it shall listen. It comes before Start.
+func (p *Process) Attach(env []string, sockets string) {
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.sockets = sockets
 }
 
 // Start starts the process. The thread that forks stays with it until it has
 // ended: the kernel sends the parent-death signal when that thread ends, not
 // when the host does.
-func (p *process) Start(context.Context) error {
+func (p *Process) Start(context.Context) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -81,7 +91,7 @@ func (p *process) Start(context.Context) error {
 	return <-started
 }
 
-func (p *process) start() (stdout, stderr *os.File, err error) {
+func (p *Process) start() (stdout, stderr *os.File, err error) {
 	var theirs []*os.File
 	defer func() { closeAll(theirs) }()
 	pipe := func() (r, w *os.File) {
@@ -110,26 +120,26 @@ func (p *process) start() (stdout, stderr *os.File, err error) {
 	hello, line := io.Pipe()
 	p.hello = hello
 	p.read.Go(func() { p.readStdout(stdoutR, line) })
-	p.read.Go(func() { p.output.drain(stderrR); _ = stderrR.Close() })
+	p.read.Go(func() { p.output.Drain(stderrR); _ = stderrR.Close() })
 	return stdoutR, stderrR, nil
 }
 
 // await reaps the process and closes what belonged to it.
-func (p *process) await(stdout, stderr *os.File) {
+func (p *Process) await(stdout, stderr *os.File) {
 	err := reap(p.cmd, p.killGroup)
 	p.mu.Lock()
 	p.mu.err = err
 	p.mu.Unlock()
 	_ = p.stdin.Close()
-	deadline := time.Now().Add(pipeGrace)
+	deadline := time.Now().Add(PipeGrace)
 	_ = stdout.SetReadDeadline(deadline)
 	_ = stderr.SetReadDeadline(deadline)
 	close(p.exited)
 }
 
 // readStdout hands go-plugin the first line and keeps the rest from it: there
-// would be nobody to read it, and a full pipe stops the plugin.
-func (p *process) readStdout(stdout *os.File, hello *io.PipeWriter) {
+// would be nobody to read it, and a full pipe stops the program.
+func (p *Process) readStdout(stdout *os.File, hello *io.PipeWriter) {
 	defer func() { _ = stdout.Close() }()
 	lines := bufio.NewReaderSize(stdout, maxHandshakeBytes)
 	line, _ := lines.ReadSlice('\n') // too long: no handshake, and go-plugin says so
@@ -138,11 +148,11 @@ func (p *process) readStdout(stdout *os.File, hello *io.PipeWriter) {
 	p.mu.Unlock()
 	_, _ = hello.Write(line)
 	_ = hello.Close()
-	p.output.drain(lines)
+	p.output.Drain(lines)
 }
 
-// kill ends the process and everything in its group that it started.
-func (p *process) kill() {
+// End ends the process and everything in its group that it started.
+func (p *Process) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.kill = true
@@ -150,14 +160,25 @@ func (p *process) kill() {
 }
 
 // signalGroup needs p.mu.
-func (p *process) signalGroup() {
+func (p *Process) signalGroup() {
 	if p.mu.kill && p.mu.pid > 0 && !p.mu.gone {
 		_ = syscall.Kill(-p.mu.pid, syscall.SIGKILL)
 	}
 }
 
-// endsWithin reports whether it is gone now or within d.
-func (p *process) endsWithin(d time.Duration) bool {
+// Exited is closed when the process is gone and its group killed.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Await waits until a process that was started is gone and its outputs are read.
+func (p *Process) Await() {
+	if p.PID() > 0 {
+		<-p.exited
+		p.read.Wait()
+	}
+}
+
+// EndsWithin reports whether it is gone now or within d.
+func (p *Process) EndsWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -168,8 +189,8 @@ func (p *process) endsWithin(d time.Duration) bool {
 	}
 }
 
-// wasKilled reports whether a kill ended it.
-func (p *process) wasKilled() bool {
+// WasKilled reports whether a kill ended it.
+func (p *Process) WasKilled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var status *exec.ExitError
@@ -182,28 +203,29 @@ func (p *process) wasKilled() bool {
 
 // killGroup kills what an ended process left in its group, for the last time:
 // once the leader is reaped, its number may be somebody else's.
-func (p *process) killGroup() {
-	p.kill()
+func (p *Process) killGroup() {
+	p.End()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.gone = true
 }
 
-func (p *process) pid() int {
+// PID is its process id; 0 before the start.
+func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.pid
 }
 
-// firstLine is what the process wrote instead of a handshake, or the handshake.
-func (p *process) firstLine() string {
+// FirstLine is what the process wrote instead of a handshake, or the handshake.
+func (p *Process) FirstLine() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.first
 }
 
-// fate says how the process ended: "exit status 1", "signal: killed".
-func (p *process) fate() string {
+// Fate says how the process ended: "exit status 1", "signal: killed".
+func (p *Process) Fate() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.err == nil {
@@ -213,48 +235,48 @@ func (p *process) fate() string {
 }
 
 // Wait waits for the end of the process only.
-func (p *process) Wait(context.Context) error {
+func (p *Process) Wait(context.Context) error {
 	<-p.exited
 	return nil
 }
 
 // Kill implements [runner.AttachedRunner].
-func (p *process) Kill(context.Context) error {
-	p.kill()
+func (p *Process) Kill(context.Context) error {
+	p.End()
 	return nil
 }
 
 // Stdout is the handshake line.
-func (p *process) Stdout() io.ReadCloser { return p.hello }
+func (p *Process) Stdout() io.ReadCloser { return p.hello }
 
 // Stderr is empty for go-plugin: we read it, within limits.
-func (p *process) Stderr() io.ReadCloser { return io.NopCloser(eof{}) }
+func (p *Process) Stderr() io.ReadCloser { return io.NopCloser(eof{}) }
 
 // Name implements [runner.Runner].
-func (p *process) Name() string { return p.image.path }
+func (p *Process) Name() string { return p.image.Path }
 
 // ID is the process id; empty before the start.
-func (p *process) ID() string {
-	if pid := p.pid(); pid > 0 {
+func (p *Process) ID() string {
+	if pid := p.PID(); pid > 0 {
 		return strconv.Itoa(pid)
 	}
 	return ""
 }
 
-// Diagnose is empty: explain says it better.
-func (p *process) Diagnose(context.Context) string { return "" }
+// Diagnose is empty: whoever starts it says it better.
+func (p *Process) Diagnose(context.Context) string { return "" }
 
-// PluginToHost refuses what isn't a socket in a directory of ours: a plugin
-// could have the host connect to anything otherwise.
-func (p *process) PluginToHost(network, address string) (string, string, error) {
+// PluginToHost refuses what isn't a socket in the directory that it was
+// given: a program could have us connect to anything otherwise.
+func (p *Process) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || !strings.HasPrefix(filepath.Clean(address), p.sockets+string(filepath.Separator)) {
-		return "", "", fmt.Errorf("listens on %.20s %.200q, not on a socket in %s", network, address, p.sockets)
+		return "", "", fmt.Errorf("listens on %.20s %.200q, not on a socket in the directory that it was given", network, address)
 	}
 	return network, address, nil
 }
 
 // HostToPlugin implements [runner.AddrTranslator].
-func (p *process) HostToPlugin(network, address string) (string, string, error) {
+func (p *Process) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 

@@ -1,10 +1,11 @@
-package providers
+package program
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,11 +13,13 @@ import (
 // copyImage makes the copy in memory and seals it: nobody can change it then,
 // not even this process. Where the kernel forbids running from memory it lies
 // below dir.
-func copyImage(dir, name string, from io.Reader) (*image, int64, error) {
+func copyImage(dir, name string, from io.Reader) (*Image, int64, error) {
 	file, err := newMemfd(name)
 	if err != nil {
 		return copyToDir(dir, name, from)
 	}
+	syscall.ForkLock.RLock() // as in writeExecutable
+	defer syscall.ForkLock.RUnlock()
 	size, err := io.Copy(file, from)
 	if err == nil {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS,
@@ -25,17 +28,12 @@ func copyImage(dir, name string, from io.Reader) (*image, int64, error) {
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
 	}
-	// What the plugin inherits must not be open for writing.
+	// What the program inherits must not be open for writing.
 	sealed, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, 0, err
 	}
-	return &image{
-		file: sealed,
-		exec: "/proc/self/fd/3",
-		pass: []*os.File{sealed},
-		drop: func() error { return nil },
-	}, size, nil
+	return &Image{exec: "/proc/self/fd/3", pass: []*os.File{sealed}, drop: sealed.Close}, size, nil
 }
 
 // newMemfd asks for a file that can be sealed and executed. Kernels before 6.3

@@ -1,4 +1,4 @@
-package providers
+package program
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup puts the plugin into a process group of its own, so that a ^C at our
+// ownGroup puts the program into a process group of its own, so that a ^C at our
 // terminal doesn't reach it and a kill reaches all that it started; and has the
 // kernel kill it when we die.
 func ownGroup() *syscall.SysProcAttr {

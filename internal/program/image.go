@@ -1,4 +1,4 @@
-package child
+package program
 
 import (
 	"crypto/sha256"
@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// MaxBinaryBytes bounds a binary [bytes]; its copy may lie in memory.
+// MaxBinaryBytes bounds a binary [bytes]; its copy lies in memory.
 const MaxBinaryBytes = 512 << 20
 
 // ErrBinary is a file that must not be run. The text says why.
@@ -24,8 +24,8 @@ var ErrBinary = errors.New("binary refused")
 // HexSum is what a SHA-256 looks like.
 var HexSum = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// Image is a private copy of a binary: what was hashed is what runs, at every
-// restart, whatever becomes of the file.
+// Image is a private copy of a binary: what was hashed is what runs, whatever becomes
+// of the file, at every restart.
 type Image struct {
 	Path string // where it came from
 	Sum  string // SHA-256, hex
@@ -35,8 +35,9 @@ type Image struct {
 	drop func() error // forgets the copy
 }
 
-// Open checks the file at path and copies it. pin is its SHA-256 in hex, or empty.
-func Open(path, pin string) (*Image, error) {
+// Open checks the file at path and copies it. pin is its SHA-256 in hex, or empty; dir
+// is where a copy may lie, or empty: where temporary files are.
+func Open(path, pin, dir string) (*Image, error) {
 	file, err := openBinary(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s %w", ErrBinary, path, err)
@@ -44,14 +45,13 @@ func Open(path, pin string) (*Image, error) {
 	defer func() { _ = file.Close() }()
 
 	hash := sha256.New()
-	size := &counter{}
-	from := io.TeeReader(io.LimitReader(file, MaxBinaryBytes+1), io.MultiWriter(hash, size))
-	img, err := copyImage(filepath.Base(path), from)
+	from := io.TeeReader(io.LimitReader(file, MaxBinaryBytes+1), hash)
+	img, size, err := copyImage(dir, filepath.Base(path), from)
 	if err != nil {
-		return nil, fmt.Errorf("copying %s: %w", path, err)
+		return nil, fmt.Errorf("copying binary %s: %w", path, err)
 	}
 	img.Path, img.Sum = path, hex.EncodeToString(hash.Sum(nil))
-	if err := img.check(size.bytes, pin); err != nil {
+	if err := checkContent(img, size, pin); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s %w", ErrBinary, path, err), img.Close())
 	}
 	return img, nil
@@ -60,27 +60,8 @@ func Open(path, pin string) (*Image, error) {
 // Close forgets the copy. A process that runs it goes on.
 func (i *Image) Close() error { return i.drop() }
 
-func (i *Image) check(size int64, pin string) error {
-	switch {
-	case size == 0:
-		return errors.New("is empty")
-	case size > MaxBinaryBytes:
-		return fmt.Errorf("grew beyond %d bytes while it was read", MaxBinaryBytes)
-	case pin != "" && subtle.ConstantTimeCompare([]byte(strings.ToLower(pin)), []byte(i.Sum)) != 1:
-		return fmt.Errorf("has SHA-256 %s, but %s is pinned: if it was updated on purpose, inspect it again and pin the new sum", i.Sum, pin)
-	}
-	return nil
-}
-
-type counter struct{ bytes int64 }
-
-func (c *counter) Write(p []byte) (int, error) {
-	c.bytes += int64(len(p))
-	return len(p), nil
-}
-
-// openBinary opens path and checks the very file that it opened. The texts go on
-// after the path.
+// openBinary opens path and checks the very file that it opened. The texts go
+// on after the path.
 func openBinary(path string) (*os.File, error) {
 	// O_NONBLOCK: opening a named pipe would wait for a writer for ever.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -88,9 +69,9 @@ func openBinary(path string) (*os.File, error) {
 	case errors.Is(err, syscall.ELOOP):
 		return nil, errors.New("is a symbolic link: name the file itself, or whoever can change the link can change the program")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("does not exist")
+		return nil, missing{}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, errors.New("can't be read: it is copied before it is run")
+		return nil, errors.New("can't be read: it is verified and copied before it is run")
 	case err != nil:
 		return nil, fmt.Errorf("can't be opened: %w", err)
 	}
@@ -103,6 +84,12 @@ func openBinary(path string) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// missing is a file that isn't there.
+type missing struct{}
+
+func (missing) Error() string   { return "does not exist" }
+func (missing) Is(e error) bool { return e == fs.ErrNotExist }
 
 func checkMode(info fs.FileInfo) error {
 	mode := info.Mode()
@@ -119,29 +106,43 @@ func checkMode(info fs.FileInfo) error {
 	return nil
 }
 
-// copyToDir makes the copy on disk, in a directory that only we can enter.
-func copyToDir(name string, from io.Reader) (*Image, error) {
-	dir, err := os.MkdirTemp("", "spillway-fleeting-")
+func checkContent(img *Image, size int64, pin string) error {
+	switch {
+	case size == 0:
+		return errors.New("is empty")
+	case size > MaxBinaryBytes:
+		return fmt.Errorf("grew beyond %d bytes while it was read", MaxBinaryBytes)
+	case pin != "" && subtle.ConstantTimeCompare([]byte(strings.ToLower(pin)), []byte(img.Sum)) != 1:
+		return fmt.Errorf("has SHA-256 %s, but %s is pinned: if it was updated on purpose, pin the new sum", img.Sum, pin)
+	}
+	return nil
+}
+
+// copyToDir makes the copy on disk, below parent, in a directory that only we
+// can enter.
+func copyToDir(parent, name string, from io.Reader) (*Image, int64, error) {
+	dir, err := os.MkdirTemp(parent, "spillway-b")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	drop := func() error { return os.RemoveAll(dir) }
 	path := filepath.Join(dir, name)
-	if err := writeExecutable(path, from); err != nil {
-		return nil, errors.Join(err, drop())
+	size, err := writeExecutable(path, from)
+	if err != nil {
+		return nil, 0, errors.Join(err, drop())
 	}
-	return &Image{exec: path, drop: drop}, nil
+	return &Image{exec: path, drop: drop}, size, nil
 }
 
 // writeExecutable lets nobody fork meanwhile: the fork would hold the file open for
 // writing until its exec, and the kernel runs no such file.
-func writeExecutable(path string, from io.Reader) error {
+func writeExecutable(path string, from io.Reader) (int64, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = io.Copy(file, from)
-	return errors.Join(err, file.Close())
+	size, err := io.Copy(file, from)
+	return size, errors.Join(err, file.Close())
 }

@@ -1,8 +1,10 @@
-package providers
+package program
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,36 +58,41 @@ func TestT4_FilesThatAreNotRun(t *testing.T) {
 		}, "the limit is 536870912"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := openImage(c.path(t), "", t.TempDir())
+			_, err := Open(c.path(t), "", t.TempDir())
 			require.ErrorIs(t, err, ErrBinary)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 }
 
+// discard takes what a program says and keeps nothing of it.
+type discard struct{}
+
+func (discard) Drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
+
 func TestT4_PinnedChecksum(t *testing.T) {
 	path := writeProgram(t, 0o755)
-	img, err := openImage(path, "", t.TempDir())
+	img, err := Open(path, "", t.TempDir())
 	require.NoError(t, err)
-	require.NoError(t, img.close())
+	require.NoError(t, img.Close())
 
-	again, err := openImage(path, strings.ToUpper(img.sum), t.TempDir())
+	again, err := Open(path, strings.ToUpper(img.Sum), t.TempDir())
 	require.NoError(t, err)
-	require.NoError(t, again.close())
+	require.NoError(t, again.Close())
 
-	_, err = openImage(path, programSum, t.TempDir())
+	_, err = Open(path, programSum, t.TempDir())
 	require.ErrorIs(t, err, ErrBinary)
-	require.ErrorContains(t, err, "has SHA-256 "+img.sum+", but "+programSum+" is pinned")
+	require.ErrorContains(t, err, "has SHA-256 "+img.Sum+", but "+programSum+" is pinned")
 }
 
 // TestT4_WhatWasHashedIsWhatRuns: the file is changed after it was checked.
 func TestT4_WhatWasHashedIsWhatRuns(t *testing.T) {
-	for name, open := range map[string]func(path string) (*image, error){
-		"in memory": func(path string) (*image, error) { return openImage(path, "", t.TempDir()) },
-		"on disk": func(path string) (*image, error) {
+	for name, open := range map[string]func(path string) (*Image, error){
+		"in memory": func(path string) (*Image, error) { return Open(path, "", t.TempDir()) },
+		"on disk": func(path string) (*Image, error) {
 			img, _, err := copyToDir(t.TempDir(), "plugin", strings.NewReader(program))
 			if err == nil {
-				img.path = path
+				img.Path = path
 			}
 			return img, err
 		},
@@ -96,27 +103,26 @@ func TestT4_WhatWasHashedIsWhatRuns(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\necho swapped\n"), 0o755))
 
-			out := newOutput(discardLog(), keep)
-			p := newProcess(img, nil, "", out)
+			p := New(img, nil, discard{})
 			require.NoError(t, p.Start(t.Context()))
-			line, err := readAll(p.Stdout())
+			line, err := io.ReadAll(p.Stdout())
 			require.NoError(t, err)
-			require.Equal(t, "original\n", line)
+			require.Equal(t, "original\n", string(line))
 			<-p.exited
-			require.Equal(t, "exit status 0", p.fate())
-			require.NoError(t, img.close())
+			require.Equal(t, "exit status 0", p.Fate())
+			require.NoError(t, img.Close())
 		})
 	}
 }
 
 func TestT4_TheCopyCannotBeChanged(t *testing.T) {
-	img, err := openImage(writeProgram(t, 0o755), "", t.TempDir())
+	img, err := Open(writeProgram(t, 0o755), "", t.TempDir())
 	require.NoError(t, err)
-	defer func() { require.NoError(t, img.close()) }()
+	defer func() { require.NoError(t, img.Close()) }()
 	if len(img.pass) == 0 {
 		t.Skip("the kernel runs nothing from memory")
 	}
-	w, err := os.OpenFile("/proc/self/fd/"+itoa(int(img.file.Fd())), os.O_WRONLY, 0)
+	w, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(img.pass[0].Fd())), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
 	_, err = w.Write([]byte("x"))
@@ -131,6 +137,6 @@ func TestT4_ACopyOnDiskIsPrivateAndGoesAway(t *testing.T) {
 	info, err := os.Stat(filepath.Dir(img.exec))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	require.NoError(t, img.close())
+	require.NoError(t, img.Close())
 	require.NoDirExists(t, filepath.Dir(img.exec))
 }

@@ -1,14 +1,14 @@
 //go:build !linux
 
-package providers
+package program
 
 import (
 	"os/exec"
 	"syscall"
 )
 
-// ownGroup puts the plugin into a process group of its own. When we are killed,
-// the plugin must notice it by itself: by its standard input and its parent.
+// ownGroup puts the program into a process group of its own. When we are killed,
+// the program must notice it by itself: by its standard input and its parent.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // reap waits for the end of cmd, then kills what is left of its group.
