@@ -2,6 +2,7 @@ package ec2asg
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -100,10 +101,28 @@ func loadAWS(ctx context.Context, c *config, o Options) (aws.Config, error) {
 			credentials.NewStaticCredentialsProvider(o.AccessKeyID, o.SecretAccessKey, "")))
 	}
 	cfg, err := awsconfig.LoadDefaultConfig(ctx, options...)
-	if err == nil && o.HTTP != nil {
+	if err != nil {
+		return cfg, err
+	}
+	if o.HTTP != nil {
 		cfg.HTTPClient = o.HTTP // not before: a CA bundle of the environment is only added to AWS's own
 	}
-	return cfg, err
+	cfg.HTTPClient = plainBody{cfg.HTTPClient}
+	return cfg, nil
+}
+
+// plainBody hides all but Read and Close of what is sent. The SDK closes a body as soon
+// as the answer is there, and its WriteTo fails from then on (smithy-go v1.28,
+// transport/http/internal/io/safe.go). net/http may look for the body's end only then:
+// it takes the failure for a broken request, and closes the connection below the answer.
+type plainBody struct{ next aws.HTTPClient }
+
+// Do implements aws.HTTPClient.
+func (c plainBody) Do(r *http.Request) (*http.Response, error) {
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = struct{ io.ReadCloser }{r.Body}
+	}
+	return c.next.Do(r)
 }
 
 // address is the first that is set; nil = AWS's own.
