@@ -23,6 +23,8 @@ const (
 	MaxScopeEntries = 10_000
 	// MaxFeatures bounds the declared features of a resource set [entries].
 	MaxFeatures = 64
+	// MaxOriginBytes bounds the origin of a capability or a requirement [bytes].
+	MaxOriginBytes = 255
 )
 
 // RunnerType says whom a runner serves, as GitLab defines it.
@@ -54,6 +56,9 @@ type Capability struct {
 	Groups      []int64    // scope of a GroupType runner
 	Projects    []int64    // scope of a ProjectType runner
 	Resources   Resources
+	// Origin is where the jobs come from: empty for Spillway's own queue, else the URL
+	// of the GitLab that hands them out. A runner takes jobs of its own origin only.
+	Origin string
 }
 
 // ErrInvalid is wrapped by every validation error of this package.
@@ -93,8 +98,15 @@ func (c Capability) Validate() error {
 		errs = append(errs, invalidf("scope has more than %d entries", MaxScopeEntries))
 	}
 	errs = append(errs, validateIDs("group", c.Groups), validateIDs("project", c.Projects))
-	errs = append(errs, c.Resources.validate())
+	errs = append(errs, c.Resources.validate(), validateOrigin(c.Origin))
 	return errors.Join(errs...)
+}
+
+func validateOrigin(origin string) error {
+	if len(origin) > MaxOriginBytes || !printable(origin) {
+		return invalidf("origin %.80q: use a URL of at most %d printable ASCII characters", origin, MaxOriginBytes)
+	}
+	return nil
 }
 
 func (r Resources) validate() error {
@@ -166,6 +178,9 @@ func (c Capability) String() string {
 	case ProjectType:
 		fmt.Fprintf(&b, " project%v", c.Projects)
 	case InstanceType:
+	}
+	if c.Origin != "" {
+		fmt.Fprintf(&b, " of %s", c.Origin)
 	}
 	return strings.TrimSpace(b.String())
 }

@@ -67,6 +67,7 @@ func (c Capability) Fingerprint() Fingerprint {
 	b = e.ints(b, c.Groups)
 	b = e.ints(b, c.Projects)
 	b = e.resources(b, c.Resources)
+	b = e.origin(b, c.Origin)
 	return sha256.Sum256(b)
 }
 
@@ -85,6 +86,7 @@ func (r Requirement) Class() JobClass {
 	b = e.ints(b, []int64{r.Project})
 	b = e.ints(b, r.Groups)
 	b = e.resources(b, r.Resources)
+	b = e.origin(b, r.Origin)
 	sum := sha256.Sum256(b)
 	return JobClass(hex.EncodeToString(sum[:16]))
 }
@@ -118,6 +120,15 @@ func (encoder) flag(b []byte, v bool) []byte {
 		return append(b, 1)
 	}
 	return append(b, 0)
+}
+
+// origin is the last thing of an encoding, and absent for our own queue: what was
+// hashed before there was any other origin keeps its hash.
+func (e encoder) origin(b []byte, origin string) []byte {
+	if origin == "" {
+		return b
+	}
+	return e.str(b, origin)
 }
 
 func (e encoder) resources(b []byte, r Resources) []byte {

@@ -101,6 +101,7 @@ func drawCapability(t *rapid.T) spillway.Capability {
 		Tags:        drawSet(t, "tags", tagValues, 0),
 		RunUntagged: rapid.Bool().Draw(t, "untagged"),
 		Protected:   rapid.Bool().Draw(t, "protected"),
+		Origin:      rapid.SampledFrom([]string{"", "https://a.example", "https://b.example"}).Draw(t, "origin"),
 		Type:        rapid.SampledFrom([]spillway.RunnerType{"", spillway.InstanceType, spillway.GroupType, spillway.ProjectType}).Draw(t, "type"),
 		Resources:   drawResources(t),
 	}
@@ -193,9 +194,11 @@ func tellApart(t *rapid.T, a, b *spillway.Capability) *spillway.Requirement {
 		for _, r.Tags = range tagSets {
 			for _, r.Resources = range resources {
 				for _, r.Protected = range []bool{false, true} {
-					require.NoError(t, r.Validate())
-					if router.Match(a, &r).OK() != router.Match(b, &r).OK() {
-						return &r
+					for _, r.Origin = range []string{a.Origin, b.Origin} {
+						require.NoError(t, r.Validate())
+						if router.Match(a, &r).OK() != router.Match(b, &r).OK() {
+							return &r
+						}
 					}
 				}
 			}

@@ -43,6 +43,7 @@ type Requirement struct {
 	Project   int64   // id of the job's project; 0 = none
 	Groups    []int64 // ids of the project's ancestor groups
 	Resources Resources
+	Origin    string // who hands the job out; see Capability.Origin
 }
 
 // Validate reports every rule that r breaks, joined; nil when there is none.
@@ -59,7 +60,7 @@ func (r Requirement) Validate() error {
 	if len(r.Groups) > MaxScopeEntries {
 		errs = append(errs, invalidf("%d ancestor groups, at most %d are allowed", len(r.Groups), MaxScopeEntries))
 	}
-	errs = append(errs, validateIDs("group", r.Groups), r.Resources.validate())
+	errs = append(errs, validateIDs("group", r.Groups), r.Resources.validate(), validateOrigin(r.Origin))
 	return errors.Join(errs...)
 }
 

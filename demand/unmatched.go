@@ -34,6 +34,7 @@ var relaxations = [...]relaxation{
 	}},
 	{"untagged", func(c *spillway.Capability, _ *spillway.Requirement) { c.RunUntagged = true }},
 	{"tags", func(c *spillway.Capability, r *spillway.Requirement) { c.Tags = r.Tags }},
+	{"origin", func(c *spillway.Capability, r *spillway.Requirement) { c.Origin = r.Origin }},
 }
 
 // distance is how far a pool is from taking a job: the predicates that fail, as
@@ -160,11 +161,20 @@ func explain(s *Supply, r *spillway.Requirement, predicate string) string {
 		return fmt.Sprintf("the job is on an unprotected ref and pool %s, the nearest, takes protected jobs only", s.Pool)
 	case "scope":
 		return fmt.Sprintf("project %d is not in the scope of pool %s, the nearest", r.Project, s.Pool)
+	case "origin":
+		return fmt.Sprintf("pool %s, the nearest, takes jobs of %s, and the job is handed out by %s", s.Pool, originName(s.Capability.Origin), originName(r.Origin))
 	case "resources":
 		return fmt.Sprintf("pool %s, the nearest, offers each job less than it asks for", s.Pool)
 	default:
 		return fmt.Sprintf("pool %s, the nearest, fails on %s", s.Pool, predicate)
 	}
+}
+
+func originName(origin string) string {
+	if origin == "" {
+		return "Spillway's own queue"
+	}
+	return origin
 }
 
 func explainTags(s *Supply, lacks []string) string {

@@ -19,6 +19,8 @@ func Explain(c *spillway.Capability, r *spillway.Requirement) Verdict {
 	v := Match(c, r)
 	switch v.Predicate {
 	case PredicateNone:
+	case PredicateOrigin:
+		v.Detail = "the job is handed out by " + originName(r.Origin) + ", and the runner takes jobs of " + originName(c.Origin)
 	case PredicateProtected:
 		v.Detail = "the runner takes only jobs of protected refs, and the job's ref is not protected"
 	case PredicateUntagged:
@@ -31,6 +33,13 @@ func Explain(c *spillway.Capability, r *spillway.Requirement) Verdict {
 		v.Detail = explainResources(&c.Resources, &r.Resources)
 	}
 	return v
+}
+
+func originName(origin string) string {
+	if origin == "" {
+		return "Spillway's own queue"
+	}
+	return origin
 }
 
 func explainScope(c *spillway.Capability, r *spillway.Requirement) string {

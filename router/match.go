@@ -15,6 +15,7 @@ type Predicate string
 // fails is the verdict, so that equal questions get equal answers.
 const (
 	PredicateNone      Predicate = ""          // none failed
+	PredicateOrigin    Predicate = "origin"    // a runner takes jobs of its own queue or GitLab only
 	PredicateProtected Predicate = "protected" // a protected runner takes jobs of protected refs only
 	PredicateUntagged  Predicate = "untagged"  // a job without tags needs a runner that takes such jobs
 	PredicateTags      Predicate = "tags"      // every tag of the job is a tag of the runner
@@ -36,6 +37,8 @@ func (v Verdict) OK() bool { return v.Predicate == PredicateNone }
 // use [Explain] for that. Inputs in normal form cost no allocation.
 func Match(c *spillway.Capability, r *spillway.Requirement) Verdict {
 	switch {
+	case c.Origin != r.Origin:
+		return Verdict{Predicate: PredicateOrigin}
 	case c.Protected && !r.Protected:
 		return Verdict{Predicate: PredicateProtected}
 	case len(r.Tags) == 0 && !c.RunUntagged:

@@ -31,7 +31,11 @@ func TestC15_TagsUntaggedProtected(t *testing.T) {
 		{"protected runner, unprotected job", tags("docker"), protected(runner("docker")), router.PredicateProtected},
 		{"protected runner, protected job", protectedJob(tags("docker")), protected(runner("docker")), router.PredicateNone},
 		{"unprotected runner, protected job", protectedJob(tags("docker")), runner("docker"), router.PredicateNone},
-		{"protected is looked at first", tags(), protected(runner("docker")), router.PredicateProtected},
+		{"protected is looked at before tags", tags(), protected(runner("docker")), router.PredicateProtected},
+		{"another GitLab's job", of("https://a.example", tags("docker")), ofGitLab("https://b.example", runner("docker")), router.PredicateOrigin},
+		{"our own queue's job, GitLab's runner", tags("docker"), ofGitLab("https://a.example", runner("docker")), router.PredicateOrigin},
+		{"GitLab's job, runner of our own queue", of("https://a.example", tags("docker")), runner("docker"), router.PredicateOrigin},
+		{"the same GitLab's job", of("https://a.example", tags("docker")), ofGitLab("https://a.example", runner("docker")), router.PredicateNone},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,6 +65,9 @@ func runner(list ...string) spillway.Capability { return spillway.Capability{Tag
 
 func untagged(c spillway.Capability) spillway.Capability  { c.RunUntagged = true; return c }
 func protected(c spillway.Capability) spillway.Capability { c.Protected = true; return c }
+
+func of(origin string, r spillway.Requirement) spillway.Requirement { r.Origin = origin; return r }
+func ofGitLab(url string, c spillway.Capability) spillway.Capability { c.Origin = url; return c }
 
 func protectedJob(r spillway.Requirement) spillway.Requirement { r.Protected = true; return r }
 
@@ -190,7 +197,7 @@ func oracle(c spillway.Capability, r spillway.Requirement) bool {
 	}
 	scope := c.Type == spillway.InstanceType || slices.Contains(c.Projects, r.Project) ||
 		slices.ContainsFunc(r.Groups, func(g int64) bool { return slices.Contains(c.Groups, g) })
-	return (!c.Protected || r.Protected) && (c.RunUntagged || len(r.Tags) > 0) && in(r.Tags, c.Tags) && scope &&
+	return c.Origin == r.Origin && (!c.Protected || r.Protected) && (c.RunUntagged || len(r.Tags) > 0) && in(r.Tags, c.Tags) && scope &&
 		c.Resources.MilliCPU >= r.Resources.MilliCPU && c.Resources.MemoryMiB >= r.Resources.MemoryMiB && in(r.Resources.Features, c.Resources.Features)
 }
 
@@ -200,6 +207,7 @@ func drawRunner(t *rapid.T) spillway.Capability {
 		RunUntagged: rapid.Bool().Draw(t, "untagged"),
 		Protected:   rapid.Bool().Draw(t, "protected runner"),
 		Resources:   drawResources(t, "offer"),
+		Origin:      drawOrigin(t, "the runner's origin"),
 	}
 	c.Type = rapid.SampledFrom([]spillway.RunnerType{spillway.InstanceType, spillway.GroupType, spillway.ProjectType}).Draw(t, "type")
 	switch c.Type {
@@ -219,7 +227,12 @@ func drawJob(t *rapid.T) spillway.Requirement {
 		Project:   rapid.Int64Range(1, 4).Draw(t, "project"),
 		Groups:    drawIDs(t, "ancestors"),
 		Resources: drawResources(t, "request"),
+		Origin:    drawOrigin(t, "the job's origin"),
 	}
+}
+
+func drawOrigin(t *rapid.T, label string) string {
+	return rapid.SampledFrom([]string{"", "", "https://gitlab.example"}).Draw(t, label)
 }
 
 func drawNames(t *rapid.T, label string) []string {

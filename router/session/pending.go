@@ -152,9 +152,10 @@ func (d *Dispatcher) nearestPool(r *spillway.Requirement) (why string, matched b
 
 // predicateDepth is how far a match came before it failed.
 var predicateDepth = map[router.Predicate]int{
-	router.PredicateProtected: 0,
-	router.PredicateUntagged:  1,
-	router.PredicateTags:      2,
-	router.PredicateScope:     3,
-	router.PredicateResources: 4,
+	router.PredicateOrigin:    0,
+	router.PredicateProtected: 1,
+	router.PredicateUntagged:  2,
+	router.PredicateTags:      3,
+	router.PredicateScope:     4,
+	router.PredicateResources: 5,
 }
