@@ -14,6 +14,7 @@ type Config struct {
 	Timeouts  Timeouts            `yaml:"timeouts"`
 	PluginDir string              `yaml:"plugin_dir,omitempty"`
 	Providers map[string]Provider `yaml:"providers,omitempty"`
+	GitLab    *GitLab             `yaml:"gitlab,omitempty"`
 	Pools     []Pool              `yaml:"pools"`
 
 	opts     Options
@@ -26,7 +27,12 @@ type Listen struct {
 	Runners string `yaml:"runners"` // runners' streams (gRPC)
 	API     string `yaml:"api"`     // jobs and administration (gRPC)
 	Metrics string `yaml:"metrics"` // /metrics, /healthz, /readyz (HTTP)
-	TLS     TLS    `yaml:"tls,omitempty"`
+	// GitLab is webhooks, and in route mode discovery, the WebSocket tunnel and the
+	// front proxy (HTTP). Empty without a gitlab section.
+	GitLab string `yaml:"gitlab,omitempty"`
+	// JobRouter is GitLab Runner's Job Router protocol (gRPC). Empty without route mode.
+	JobRouter string `yaml:"job_router,omitempty"`
+	TLS       TLS    `yaml:"tls,omitempty"`
 	// InsecureLoopback lets a listener without TLS exist on a loopback address. No
 	// setting lets one exist on any other address.
 	InsecureLoopback bool `yaml:"insecure_loopback"`
@@ -108,6 +114,9 @@ type Provider struct {
 // Pool is one pool as the file has it.
 type Pool struct {
 	Name                string       `yaml:"name"`
+	Mode                string       `yaml:"mode"` // orchestrate | observe | route: who hands the jobs out
+	GitLab              *PoolGitLab  `yaml:"gitlab,omitempty"`
+	Observe             *Observe     `yaml:"observe,omitempty"`
 	Capability          Capability   `yaml:"capability"`
 	Priority            int          `yaml:"priority"`
 	CapacityPerInstance int          `yaml:"capacity_per_instance"` // jobs
@@ -119,12 +128,23 @@ type Pool struct {
 	Policy              Policy       `yaml:"policy"`
 }
 
-// Count is a metric that says how many jobs the pool has and not which. It keeps
-// instances; it launches none.
+// Count is a number that says how many jobs the pool has and not which: a metric of
+// a cloud, read by its plugin, or a query of a Prometheus server. It keeps instances,
+// and launches some only where nothing tells which jobs wait.
 type Count struct {
-	Provider string        `yaml:"provider,omitempty"` // whose plugin reads it; default: the pool's
-	Metric   string        `yaml:"metric"`             // its name in that provider's config
-	Every    time.Duration `yaml:"every"`
+	Provider   string        `yaml:"provider,omitempty"`   // whose plugin reads it; default: the pool's
+	Metric     string        `yaml:"metric,omitempty"`     // its name in that provider's config
+	Prometheus *Prometheus   `yaml:"prometheus,omitempty"` // instead of provider and metric
+	Means      string        `yaml:"means"`                // jobs | instances
+	Every      time.Duration `yaml:"every"`
+}
+
+// Prometheus is a query whose answer is one number.
+type Prometheus struct {
+	URL    string       `yaml:"url"`
+	Query  string       `yaml:"query"`
+	CAFile string       `yaml:"ca_file,omitempty"`
+	Token  SecretSource `yaml:"token,omitempty"` // bearer
 }
 
 // Capability is what the pool's runners take.

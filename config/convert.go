@@ -26,7 +26,11 @@ type Lifecycle struct {
 func (c *Config) SpillwayPools() []spillway.Pool {
 	pools := make([]spillway.Pool, 0, len(c.Pools))
 	for i := range c.Pools {
-		pools = append(pools, c.Pools[i].spillway())
+		p := c.Pools[i].spillway()
+		if c.Pools[i].Mode != ModeOrchestrate && c.GitLab != nil {
+			p.Capability.Origin = c.GitLab.URL
+		}
+		pools = append(pools, p)
 	}
 	return pools
 }

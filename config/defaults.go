@@ -89,6 +89,33 @@ const (
 	// DefaultCountEvery is how often a metric is read: clouds keep one value a minute.
 	DefaultCountEvery = time.Minute
 
+	// DefaultGitLab and DefaultJobRouter are where GitLab's webhooks and its runners
+	// are listened to, if there is a gitlab section.
+	DefaultGitLab    = "127.0.0.1:7703"
+	DefaultJobRouter = "127.0.0.1:7704"
+
+	// DefaultJobsEvery is how often GitLab is asked for its jobs. Webhooks tell of each
+	// at once; smaller spends the API's budget, larger is how long a lost webhook goes
+	// unnoticed.
+	DefaultJobsEvery = 10 * time.Second
+	// DefaultRequestsPerMinute is our share of GitLab's API. Many instances limit
+	// authenticated calls to some 600 a minute; a listing of 100,000 jobs is 1,000.
+	DefaultRequestsPerMinute = 300
+	// DefaultLongPoll is what GitLab itself holds a runner's question for (workhorse's
+	// apiCiLongPollingDuration of 50 s); a runner has been seen to wait 75 s.
+	DefaultLongPoll = 50 * time.Second
+	// DefaultHoldPerToken is how many jobs are kept for a pool at zero: one is enough to
+	// know that there is work, and each more is a job that nobody else can take.
+	DefaultHoldPerToken = 1
+	// DefaultRatePerToken is GitLab's limit of 2,000 job requests a minute and token.
+	DefaultRatePerToken = 33
+
+	// DefaultMetricsPort, DefaultMetricsPath and DefaultMetricsEvery are where GitLab
+	// Runner's documentation has its metrics, and how often they are read.
+	DefaultMetricsPort  = 9252
+	DefaultMetricsPath  = "/metrics"
+	DefaultMetricsEvery = 15 * time.Second
+
 	// DefaultLogLevel: info has only what changed. debug has each tick.
 	DefaultLogLevel  = "info"
 	DefaultLogFormat = "text"
@@ -122,6 +149,7 @@ func defaultConfig() Config {
 
 func defaultPool() Pool {
 	return Pool{
+		Mode:                ModeOrchestrate,
 		Capability:          Capability{Type: "instance"},
 		CapacityPerInstance: DefaultCapacityPerInstance,
 		Policy:              defaultPolicy(),

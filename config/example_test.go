@@ -25,9 +25,12 @@ func TestExampleIsValidAndComplete(t *testing.T) {
 	settings := map[string]bool{}
 	schema(reflect.TypeFor[config.Config](), "", settings)
 	for path := range settings {
-		switch path {
-		case "store.redis.password_file", "pools[].runner_token.file":
+		env, secret := strings.CutSuffix(path, ".file")
+		if path == "store.redis.password_file" || (secret && shown[env+".env"]) {
 			continue // the alternative is shown, and this one in its comment
+		}
+		if of, target := strings.CutSuffix(path, ".targets.NAME"); target && shown[of+".targets"] {
+			continue
 		}
 		require.True(t, shown[path], "example.yaml does not show %s", path)
 	}
@@ -41,7 +44,9 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	defaults, err := config.Parse("f", []byte(minimal))
 	require.NoError(t, err)
 
-	example.Listen.TLS = config.TLS{}
+	require.Equal(t, config.DefaultGitLab, example.Listen.GitLab)
+	require.Equal(t, config.DefaultJobRouter, example.Listen.JobRouter)
+	example.Listen.TLS, example.Listen.GitLab, example.Listen.JobRouter = config.TLS{}, "", ""
 	require.Equal(t, defaults.Listen, example.Listen)
 	require.Equal(t, defaults.Tick, example.Tick)
 	require.Equal(t, defaults.Debounce, example.Debounce)

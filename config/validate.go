@@ -80,6 +80,7 @@ func (v *validator) run() {
 	v.between(c.Debounce, 0, MaxDebounce, "debounce")
 	v.need(c.Replica == "" || replicaName(c.Replica), "replica",
 		"%s cannot name a replica; use 1 to %d letters, digits, dots, - and _", quote(c.Replica), maxReplicaBytes)
+	v.gitlab()
 	v.listen()
 	v.store()
 	v.log()
@@ -102,7 +103,11 @@ func (v *validator) listen() {
 	users := map[string]string{}
 	for _, at := range []struct{ path, address string }{
 		{"listen.runners", l.Runners}, {"listen.api", l.API}, {"listen.metrics", l.Metrics},
+		{"listen.gitlab", l.GitLab}, {"listen.job_router", l.JobRouter},
 	} {
+		if at.address == "" && (at.path == "listen.gitlab" || at.path == "listen.job_router") {
+			continue
+		}
 		address, err := hostPort(at.address)
 		if err != nil {
 			v.need(false, at.path, "%s: %v", quote(at.address), err)

@@ -49,13 +49,14 @@ func (v *validator) pool(p *Pool, path string) {
 	v.need(p.Name != "", path+".name", "a pool needs a name")
 	v.need(p.Name == "" || spillway.PoolName(p.Name), path+".name",
 		"%s cannot name a pool; use 1 to %d of a-z, 0-9, - and _, beginning with a letter or digit", quote(p.Name), spillway.MaxPoolNameBytes)
-	v.capability(&p.Capability, path+".capability")
+	v.mode(p, path)
+	v.poolCapability(p, path+".capability")
 	v.intBetween(p.Priority, 0, spillway.MaxPoolPriority, path+".priority")
 	v.intBetween(p.CapacityPerInstance, 1, spillway.MaxCapacityPerInst, path+".capacity_per_instance")
 	v.need(p.CostPerJob >= 0, path+".cost_per_job", "%g is negative; use 0 or more", p.CostPerJob)
 	v.provider(p, path)
 	v.count(p, path)
-	if v.config.opts.ProviderOptional || !p.RunnerToken.IsZero() {
+	if v.config.opts.ProviderOptional || !p.RunnerToken.IsZero() || p.Mode != ModeOrchestrate {
 		return
 	}
 	if p.Policy.Min > 0 {
@@ -85,15 +86,23 @@ func (v *validator) count(p *Pool, path string) {
 		return
 	}
 	path += ".count"
-	if c.Provider == "" {
-		c.Provider = p.Provider
+	if c.Prometheus != nil {
+		v.prometheus(c, path)
+	} else {
+		if c.Provider == "" {
+			c.Provider = p.Provider
+		}
+		_, known := v.config.Providers[c.Provider]
+		v.need(known, path+".provider", "there is no provider %s; %s", quote(c.Provider), suggest(c.Provider, slices.Collect(maps.Keys(v.config.Providers))))
+		v.need(c.Metric != "", path+".metric", "name a metric of the provider's config, or set prometheus")
 	}
-	_, known := v.config.Providers[c.Provider]
-	v.need(known, path+".provider", "there is no provider %s; %s", quote(c.Provider), suggest(c.Provider, slices.Collect(maps.Keys(v.config.Providers))))
-	v.need(c.Metric != "", path+".metric", "name a metric of the provider's config")
 	if c.Every == 0 {
 		c.Every = DefaultCountEvery
 	}
+	if c.Means == "" {
+		c.Means = "jobs"
+	}
+	v.oneOf(c.Means, path+".means", "jobs", "instances")
 	v.between(c.Every, MinCountEvery, MaxDuration, path+".every")
 }
 
