@@ -19,7 +19,7 @@ func queueOf(s *store.Store) collect.Queue { return collect.Queue{Counter: s} }
 // sources answers what people ask.
 func (c *ControlPlane) sources() server.Sources {
 	a := answers{c}
-	return server.Sources{Pools: a, Demand: a, Runners: a, Plugins: a, Ledger: a, WhyNot: a}
+	return server.Sources{Pools: a, Demand: a, Runners: a, Plugins: a, Feeds: a, Ledger: a, WhyNot: a}
 }
 
 type answers struct{ c *ControlPlane }
@@ -57,7 +57,7 @@ func demandView(pic *scaler.Picture) server.DemandView {
 	v := server.DemandView{At: pic.At, Signals: pic.Signals, Classes: make([]server.ClassDemand, len(pic.Classes))}
 	for i, c := range pic.Classes {
 		v.Classes[i] = server.ClassDemand{
-			Class: c.ID, Requirement: c.Requirement, Pending: c.Pending, Oldest: c.Oldest, Attributed: map[string]int{},
+			Class: c.ID, Requirement: c.Requirement, Pending: c.Pending, Oldest: c.Oldest, Attributed: map[string]int{}, Sample: c.Sample,
 		}
 	}
 	for _, f := range pic.Attribution.Flows {
@@ -93,6 +93,9 @@ func (a answers) Plugins(context.Context) ([]server.PluginStatus, error) {
 	}
 	return out, nil
 }
+
+// Feeds lists where demand comes from.
+func (a answers) Feeds(context.Context) ([]server.FeedStatus, error) { return nil, nil }
 
 // Ledger reads the newest decisions of a pool.
 func (a answers) Ledger(ctx context.Context, pool string, limit int) ([]server.LedgerEntry, error) {

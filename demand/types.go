@@ -14,6 +14,8 @@ type Class struct {
 	Priority    int       // of its most urgent job, 0 first
 	Pending     int       // jobs
 	Oldest      time.Time // when its oldest job was submitted
+	// Sample is some of its jobs, the oldest first, for people; nil = not known.
+	Sample []spillway.JobID
 }
 
 // Supply is what one pool could hold, in jobs.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -42,20 +43,67 @@ func (a *Admin) ListPools(ctx context.Context, _ *adminv1.ListPoolsRequest) (*ad
 	return resp, nil
 }
 
-// ListDemand lists the signals and the classes of waiting jobs.
-func (a *Admin) ListDemand(ctx context.Context, _ *adminv1.ListDemandRequest) (*adminv1.ListDemandResponse, error) {
+// ListDemand lists the signals and the classes of waiting jobs, all of them or those
+// that runners of one fingerprint can take.
+func (a *Admin) ListDemand(ctx context.Context, req *adminv1.ListDemandRequest) (*adminv1.ListDemandResponse, error) {
 	view, err := a.sources.Demand.Demand(ctx)
 	if err != nil {
 		return nil, asStatus(err)
 	}
+	if prefix := req.GetFingerprint(); prefix != "" {
+		pool, err := a.fingerprint(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		view = view.takenBy(&pool.Pool.Capability)
+	}
 	return demandToProto(view), nil
 }
 
-// ListRunners lists the machines of one pool, or of all.
+// minFingerprint is how much of a fingerprint has to be named [hex digits]: as much as
+// the lists show.
+const minFingerprint = 12
+
+// fingerprint returns the first pool of a fingerprint.
+func (a *Admin) fingerprint(ctx context.Context, prefix string) (PoolStatus, error) {
+	if len(prefix) < minFingerprint {
+		return PoolStatus{}, status.Errorf(codes.InvalidArgument, "fingerprint %.80q: write at least %d of its hex digits", prefix, minFingerprint)
+	}
+	pools, err := a.sources.Pools.Pools(ctx)
+	if err != nil {
+		return PoolStatus{}, asStatus(err)
+	}
+	for _, p := range pools {
+		if strings.HasPrefix(p.Pool.Capability.Fingerprint().String(), prefix) {
+			return p, nil
+		}
+	}
+	return PoolStatus{}, status.Errorf(codes.NotFound, "no pool has the fingerprint %.80q: spillwayctl demand lists them", prefix)
+}
+
+// ListSources lists where demand comes from.
+func (a *Admin) ListSources(ctx context.Context, _ *adminv1.ListSourcesRequest) (*adminv1.ListSourcesResponse, error) {
+	feeds, err := a.sources.Feeds.Feeds(ctx)
+	if err != nil {
+		return nil, asStatus(err)
+	}
+	resp := &adminv1.ListSourcesResponse{At: timestamp(time.Now())}
+	for _, f := range feeds {
+		resp.Sources = append(resp.Sources, feedToProto(f))
+	}
+	return resp, nil
+}
+
+// ListRunners lists the machines of one pool, of one fingerprint, or all.
 func (a *Admin) ListRunners(ctx context.Context, req *adminv1.ListRunnersRequest) (*adminv1.ListRunnersResponse, error) {
 	pools, err := a.pools(ctx, req.GetPool())
 	if err != nil {
 		return nil, err
+	}
+	if prefix := req.GetFingerprint(); prefix != "" {
+		if _, err := a.fingerprint(ctx, prefix); err != nil {
+			return nil, err
+		}
 	}
 	machines, err := a.sources.Runners.Runners(ctx)
 	if err != nil {
@@ -68,7 +116,7 @@ func (a *Admin) ListRunners(ctx context.Context, req *adminv1.ListRunnersRequest
 	now := time.Now()
 	resp := &adminv1.ListRunnersResponse{}
 	for _, m := range machines {
-		if req.GetPool() == "" || m.Pool == req.GetPool() {
+		if (req.GetPool() == "" || m.Pool == req.GetPool()) && strings.HasPrefix(fingerprints[m.Pool], req.GetFingerprint()) {
 			resp.Runners = append(resp.Runners, runnerToProto(m, fingerprints[m.Pool], now))
 		}
 	}

@@ -27,6 +27,7 @@ type fleet struct {
 	demand   server.DemandView
 	machines []router.Machine
 	plugins  []server.PluginStatus
+	feeds    []server.FeedStatus
 	ledger   []server.LedgerEntry
 	record   spillway.JobRecord
 	err      error
@@ -36,6 +37,8 @@ func (f *fleet) Pools(context.Context) ([]server.PoolStatus, error)     { return
 func (f *fleet) Demand(context.Context) (server.DemandView, error)      { return f.demand, f.err }
 func (f *fleet) Runners(context.Context) ([]router.Machine, error)      { return f.machines, f.err }
 func (f *fleet) Plugins(context.Context) ([]server.PluginStatus, error) { return f.plugins, f.err }
+
+func (f *fleet) Feeds(context.Context) ([]server.FeedStatus, error) { return f.feeds, f.err }
 
 func (f *fleet) Ledger(_ context.Context, pool string, _ int) ([]server.LedgerEntry, error) {
 	var of []server.LedgerEntry
@@ -55,7 +58,7 @@ func (f *fleet) WhyNot(_ context.Context, id spillway.JobID) (server.JobExplanat
 }
 
 func (f *fleet) admin() *server.Admin {
-	return server.NewAdmin(server.Sources{Pools: f, Demand: f, Runners: f, Plugins: f, Ledger: f, WhyNot: f})
+	return server.NewAdmin(server.Sources{Pools: f, Demand: f, Runners: f, Plugins: f, Feeds: f, Ledger: f, WhyNot: f})
 }
 
 func twoPools() *fleet {
@@ -114,6 +117,53 @@ func TestListDemand(t *testing.T) {
 	require.Equal(t, int64(64), c.GetRequirement().GetResources().GetMemoryMib())
 	require.Equal(t, map[string]int64{"linux": 4}, c.GetAttributed())
 	require.Equal(t, []int64{6, 1, 1}, []int64{c.GetPending(), c.GetUnmatched(), c.GetOverflow()})
+}
+
+// Jobs and runners of one fingerprint, by as much of it as the lists show.
+func TestA1_ListsByFingerprint(t *testing.T) {
+	f := twoPools()
+	linux := testPool("linux").Capability.Fingerprint()
+	f.demand = server.DemandView{
+		Signals: []spillway.Signal{{Fingerprint: linux, TotalJobs: 2}, {Fingerprint: testPool("gpu").Capability.Fingerprint()}},
+		Classes: []server.ClassDemand{
+			{Class: "a", Requirement: spillway.Requirement{Tags: []string{"linux"}}, Pending: 2, Sample: []spillway.JobID{"7", "9"}},
+			{Class: "b", Requirement: spillway.Requirement{Tags: []string{"gpu"}}, Pending: 1},
+		},
+	}
+	f.machines = []router.Machine{{ID: "m-1", Pool: "linux"}, {ID: "m-2", Pool: "gpu"}}
+
+	demand, err := f.admin().ListDemand(t.Context(), &adminv1.ListDemandRequest{Fingerprint: linux.Short()})
+	require.NoError(t, err)
+	require.Len(t, demand.GetSignals(), 1)
+	require.Len(t, demand.GetClasses(), 1)
+	require.Equal(t, []string{"7", "9"}, demand.GetClasses()[0].GetJobIds())
+	runners, err := f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{Fingerprint: linux.String()})
+	require.NoError(t, err)
+	require.Len(t, runners.GetRunners(), 1)
+	require.Equal(t, "m-1", runners.GetRunners()[0].GetMachineId())
+
+	_, err = f.admin().ListDemand(t.Context(), &adminv1.ListDemandRequest{Fingerprint: "abc"})
+	requireStatus(t, err, codes.InvalidArgument, "at least 12")
+	_, err = f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{Fingerprint: "000000000000"})
+	requireStatus(t, err, codes.NotFound, "no pool has the fingerprint")
+}
+
+func TestListSources(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0).UTC()
+	f := &fleet{feeds: []server.FeedStatus{
+		{Name: "gitlab", Every: 10 * time.Second, GoodAt: at, Error: "HTTP 401 for glpat-abcdefghijklmnopqrst", Partial: true, Calls: 7},
+		{Name: "webhook"},
+	}}
+	resp, err := f.admin().ListSources(t.Context(), &adminv1.ListSourcesRequest{})
+	require.NoError(t, err)
+	gitlab, hook := resp.GetSources()[0], resp.GetSources()[1]
+	require.Equal(t, at, gitlab.GetGoodAt().AsTime())
+	require.Equal(t, 10*time.Second, gitlab.GetEvery().AsDuration())
+	require.NotContains(t, gitlab.GetError(), "abcdefghij", "a secret in an error")
+	require.True(t, gitlab.GetPartial())
+	require.Equal(t, int64(7), gitlab.GetCalls())
+	require.Nil(t, hook.GetEvery(), "it tells by itself")
+	require.Nil(t, hook.GetGoodAt())
 }
 
 func TestListRunners(t *testing.T) {

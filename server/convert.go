@@ -58,6 +58,7 @@ func capabilityToProto(c spillway.Capability) *typesv1.Capability {
 		Groups:      c.Groups,
 		Projects:    c.Projects,
 		Resources:   resourcesToProto(c.Resources),
+		Origin:      c.Origin,
 	}
 }
 
@@ -69,6 +70,7 @@ func requirementToProto(r spillway.Requirement) *typesv1.Requirement {
 		Project:   r.Project,
 		Groups:    r.Groups,
 		Resources: resourcesToProto(r.Resources),
+		Origin:    r.Origin,
 	}
 }
 
@@ -98,6 +100,9 @@ func demandToProto(v DemandView) *adminv1.ListDemandResponse {
 		if !c.Oldest.IsZero() {
 			p.Oldest = durationpb.New(max(0, v.At.Sub(c.Oldest)))
 		}
+		for _, id := range c.Sample {
+			p.JobIds = append(p.JobIds, string(id))
+		}
 		for pool, jobs := range c.Attributed {
 			p.Attributed[pool] = int64(jobs)
 		}
@@ -118,7 +123,16 @@ func runnerToProto(m router.Machine, fingerprint string, now time.Time) *adminv1
 		HeardAt:     timestamp(m.HeardAt),
 		Version:     m.Version,
 		Silent:      now.Sub(m.HeardAt) > spillway.SilentAfter,
+		Unhealthy:   config.Redact(m.Unhealthy),
 	}
+}
+
+func feedToProto(f FeedStatus) *adminv1.Source {
+	s := &adminv1.Source{Name: f.Name, GoodAt: timestamp(f.GoodAt), Error: config.Redact(f.Error), Partial: f.Partial, Calls: int64(f.Calls)}
+	if f.Every > 0 {
+		s.Every = durationpb.New(f.Every)
+	}
+	return s
 }
 
 func pluginToProto(p PluginStatus) *adminv1.Plugin {

@@ -16,6 +16,7 @@ type Sources struct {
 	Demand  Demand
 	Runners Runners
 	Plugins Plugins
+	Feeds   Feeds
 	Ledger  Ledger
 	WhyNot  WhyNot
 }
@@ -38,6 +39,21 @@ type Runners interface {
 // Plugins knows the plugin processes of this replica.
 type Plugins interface {
 	Plugins(ctx context.Context) ([]PluginStatus, error)
+}
+
+// Feeds knows where the demand comes from.
+type Feeds interface {
+	Feeds(ctx context.Context) ([]FeedStatus, error)
+}
+
+// FeedStatus is how one source of demand or of machines' states is.
+type FeedStatus struct {
+	Name    string
+	Every   time.Duration // how often it is asked; 0 = it tells by itself
+	GoodAt  time.Time     // when it last answered; zero = never
+	Error   string        // of the last try; empty = it was good
+	Partial bool          // what it tells is a lower bound
+	Calls   int           // so far
 }
 
 // Ledger returns at most limit decisions of the pool, newest first.
@@ -78,6 +94,23 @@ type DemandView struct {
 	Classes []ClassDemand
 }
 
+// takenBy is the part of v that runners with a capability can take.
+func (v DemandView) takenBy(c *spillway.Capability) DemandView {
+	of := DemandView{At: v.At}
+	fingerprint := c.Fingerprint()
+	for _, s := range v.Signals {
+		if s.Fingerprint == fingerprint {
+			of.Signals = append(of.Signals, s)
+		}
+	}
+	for i := range v.Classes {
+		if router.Match(c, &v.Classes[i].Requirement).OK() {
+			of.Classes = append(of.Classes, v.Classes[i])
+		}
+	}
+	return of
+}
+
 // ClassDemand is the waiting jobs of one class and where they go. Counts are
 // jobs.
 type ClassDemand struct {
@@ -89,6 +122,7 @@ type ClassDemand struct {
 	Unmatched   int    // no pool can take it
 	Overflow    int    // pools could, none has room
 	Reason      string // why unmatched
+	Sample      []spillway.JobID
 }
 
 // PluginStatus is one plugin process.

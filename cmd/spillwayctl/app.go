@@ -84,8 +84,8 @@ loopback address, otherwise with TLS.
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request may take")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.runnersCommand(), a.explainCommand(),
-		a.whyNotCommand(), a.pluginCommand(), a.fleetingCommand(), a.versionCommand(),
+		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.runnersCommand(), a.sourcesCommand(), a.explainCommand(),
+		a.whyNotCommand(), a.pluginCommand(), a.fleetingCommand(), a.importCommand(), a.versionCommand(),
 	)
 	return root
 }

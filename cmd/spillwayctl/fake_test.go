@@ -54,7 +54,7 @@ func (fakeAdmin) ListDemand(context.Context, *adminv1.ListDemandRequest) (*admin
 			{Fingerprint: "fedcba9876543210", TotalJobs: 1},
 		},
 		Classes: []*adminv1.ClassDemand{
-			{JobClass: "c1", Requirement: &typesv1.Requirement{Tags: []string{"docker"}}, Pending: 9, Oldest: durationpb.New(95 * time.Second), Attributed: map[string]int64{"linux": 6, "big": 2}, Overflow: 1},
+			{JobClass: "c1", Requirement: &typesv1.Requirement{Tags: []string{"docker"}}, Pending: 9, JobIds: []string{"71", "72", "80", "81"}, Oldest: durationpb.New(95 * time.Second), Attributed: map[string]int64{"linux": 6, "big": 2}, Overflow: 1},
 			{JobClass: "c2", Requirement: &typesv1.Requirement{Tags: []string{"gpu"}, Protected: true}, Pending: 1, Oldest: durationpb.New(30 * time.Hour), Unmatched: 1, Reason: "tags"},
 			{JobClass: "c3", Requirement: &typesv1.Requirement{}, Pending: 0},
 		},
@@ -72,6 +72,15 @@ func (fakeAdmin) ListRunners(_ context.Context, r *adminv1.ListRunnersRequest) (
 		all = slices.DeleteFunc(all, func(x *adminv1.Runner) bool { return x.GetPool() != r.GetPool() })
 	}
 	return &adminv1.ListRunnersResponse{Runners: all}, nil
+}
+
+func (fakeAdmin) ListSources(context.Context, *adminv1.ListSourcesRequest) (*adminv1.ListSourcesResponse, error) {
+	return &adminv1.ListSourcesResponse{At: timestamppb.New(noon), Sources: []*adminv1.Source{
+		{Name: "gitlab jobs", Every: durationpb.New(10 * time.Second), GoodAt: timestamppb.New(noon.Add(-4 * time.Second)), Calls: 120},
+		{Name: "gitlab webhooks", Calls: 3, GoodAt: timestamppb.New(noon.Add(-time.Minute)), Partial: true},
+		{Name: "prometheus linux", Every: durationpb.New(time.Minute), Error: "the query has 2 values\x1b[2J"},
+		{Name: "runner metrics linux", Every: durationpb.New(15 * time.Second)},
+	}}, nil
 }
 
 func (fakeAdmin) ListPlugins(context.Context, *adminv1.ListPluginsRequest) (*adminv1.ListPluginsResponse, error) {

@@ -62,12 +62,13 @@ func takes(p *adminv1.PoolStatus) string {
 }
 
 func (a *app) demandCommand() *cobra.Command {
-	return &cobra.Command{
+	var req adminv1.ListDemandRequest
+	cmd := &cobra.Command{
 		Use: "demand", Short: "List the waiting jobs by class, where they go, and the signals",
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(func(c client) error {
-				resp, err := ask(cmd.Context(), a, c.admin.ListDemand, &adminv1.ListDemandRequest{})
+				resp, err := ask(cmd.Context(), a, c.admin.ListDemand, &req)
 				if err != nil {
 					return err
 				}
@@ -75,20 +76,58 @@ func (a *app) demandCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&req.Fingerprint, "fingerprint", "", "only what runners of this fingerprint can take; 12 or more of its hex digits")
+	return cmd
+}
+
+func (a *app) sourcesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "sources", Short: "List where demand comes from, and how fresh it is",
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.admin.ListSources, &adminv1.ListSourcesRequest{})
+				if err != nil {
+					return err
+				}
+				return a.show(resp, func(w io.Writer) { sourceTable(w, resp) })
+			})
+		},
+	}
+}
+
+func sourceTable(w io.Writer, resp *adminv1.ListSourcesResponse) {
+	t := newTable(w, "SOURCE", "EVERY", "GOOD", "CALLS", "STATE")
+	for _, s := range resp.GetSources() {
+		every, state := "-", "good"
+		if s.GetEvery() != nil {
+			every = human(s.GetEvery().AsDuration())
+		}
+		switch {
+		case s.GetError() != "":
+			state = printable(s.GetError())
+		case s.GetGoodAt() == nil:
+			state = "nothing heard yet"
+		case s.GetPartial():
+			state = "partial: a lower bound"
+		}
+		t.row(s.GetName(), every, age(s.GetGoodAt(), resp.GetAt().AsTime()), number(s.GetCalls()), state)
+	}
+	t.flush()
 }
 
 func demandTables(w io.Writer, resp *adminv1.ListDemandResponse) {
 	if len(resp.GetClasses()) == 0 {
 		_, _ = fmt.Fprintln(w, "No job waits.")
 	} else {
-		t := newTable(w, "NEEDS", "PENDING", "OLDEST", "GOES TO", "NO ROOM", "NO POOL")
+		t := newTable(w, "NEEDS", "PENDING", "OLDEST", "GOES TO", "NO ROOM", "NO POOL", "JOBS")
 		for _, c := range resp.GetClasses() {
 			noPool := number(c.GetUnmatched())
 			if c.GetUnmatched() > 0 && c.GetReason() != "" {
 				noPool += " (" + c.GetReason() + ")"
 			}
 			t.row(tags(c.GetRequirement()), number(c.GetPending()), human(c.GetOldest().AsDuration()), goesTo(c.GetAttributed()),
-				number(c.GetOverflow()), noPool)
+				number(c.GetOverflow()), noPool, jobIDs(c))
 		}
 		t.flush()
 	}
@@ -100,6 +139,17 @@ func demandTables(w io.Writer, resp *adminv1.ListDemandResponse) {
 	t.flush()
 }
 
+// maxJobsShown bounds the jobs that a row of the demand names.
+const maxJobsShown = 3
+
+func jobIDs(c *adminv1.ClassDemand) string {
+	ids := c.GetJobIds()
+	if len(ids) > maxJobsShown {
+		return strings.Join(ids[:maxJobsShown], " ") + " …"
+	}
+	return dash(strings.Join(ids, " "))
+}
+
 func goesTo(attributed map[string]int64) string {
 	var parts []string
 	for _, pool := range slices.Sorted(maps.Keys(attributed)) {
@@ -109,13 +159,13 @@ func goesTo(attributed map[string]int64) string {
 }
 
 func (a *app) runnersCommand() *cobra.Command {
-	var pool string
+	var req adminv1.ListRunnersRequest
 	cmd := &cobra.Command{
 		Use: "runners", Short: "List the machines that are registered",
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(func(c client) error {
-				resp, err := ask(cmd.Context(), a, c.admin.ListRunners, &adminv1.ListRunnersRequest{Pool: pool})
+				resp, err := ask(cmd.Context(), a, c.admin.ListRunners, &req)
 				if err != nil {
 					return err
 				}
@@ -123,7 +173,8 @@ func (a *app) runnersCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&pool, "pool", "", "only those of this pool")
+	cmd.Flags().StringVar(&req.Pool, "pool", "", "only those of this pool")
+	cmd.Flags().StringVar(&req.Fingerprint, "fingerprint", "", "only those of this fingerprint; 12 or more of its hex digits")
 	return cmd
 }
 
@@ -132,8 +183,12 @@ func (a *app) runnerTable(w io.Writer, resp *adminv1.ListRunnersResponse) {
 	for _, r := range resp.GetRunners() {
 		state := "ready"
 		switch {
+		case r.GetUnhealthy() != "":
+			state = "unhealthy"
 		case r.GetSilent():
 			state = "silent"
+		case r.GetPaused():
+			state = "paused"
 		case r.GetDraining():
 			state = "draining"
 		case r.GetBusy() > 0:

@@ -319,7 +319,10 @@ func (x *PoolStatus) GetFinding() string {
 }
 
 type ListDemandRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only what runners of this fingerprint can take; 12 or more of its hex digits.
+	// Empty: all.
+	Fingerprint   string `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,6 +355,13 @@ func (x *ListDemandRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListDemandRequest.ProtoReflect.Descriptor instead.
 func (*ListDemandRequest) Descriptor() ([]byte, []int) {
 	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListDemandRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
 }
 
 type ListDemandResponse struct {
@@ -424,6 +434,7 @@ type ClassDemand struct {
 	Unmatched     int64                  `protobuf:"varint,6,opt,name=unmatched,proto3" json:"unmatched,omitempty"`                                                                             // no pool can take it
 	Overflow      int64                  `protobuf:"varint,7,opt,name=overflow,proto3" json:"overflow,omitempty"`                                                                               // pools could, none has room
 	Reason        string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`                                                                                    // why unmatched
+	JobIds        []string               `protobuf:"bytes,9,rep,name=job_ids,json=jobIds,proto3" json:"job_ids,omitempty"`                                                                      // some of them, the oldest first; not of our own queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,9 +525,17 @@ func (x *ClassDemand) GetReason() string {
 	return ""
 }
 
+func (x *ClassDemand) GetJobIds() []string {
+	if x != nil {
+		return x.JobIds
+	}
+	return nil
+}
+
 type ListRunnersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"` // empty: all
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`               // empty: all
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // 12 or more of its hex digits; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +573,13 @@ func (*ListRunnersRequest) Descriptor() ([]byte, []int) {
 func (x *ListRunnersRequest) GetPool() string {
 	if x != nil {
 		return x.Pool
+	}
+	return ""
+}
+
+func (x *ListRunnersRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
 	}
 	return ""
 }
@@ -614,6 +640,8 @@ type Runner struct {
 	HeardAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heard_at,json=heardAt,proto3" json:"heard_at,omitempty"`
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	Silent        bool                   `protobuf:"varint,10,opt,name=silent,proto3" json:"silent,omitempty"`
+	Paused        bool                   `protobuf:"varint,11,opt,name=paused,proto3" json:"paused,omitempty"`      // its runner is paused in GitLab
+	Unhealthy     string                 `protobuf:"bytes,12,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"` // why it is broken; empty: it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -718,6 +746,192 @@ func (x *Runner) GetSilent() bool {
 	return false
 }
 
+func (x *Runner) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Runner) GetUnhealthy() string {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return ""
+}
+
+type ListSourcesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSourcesRequest) Reset() {
+	*x = ListSourcesRequest{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSourcesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSourcesRequest) ProtoMessage() {}
+
+func (x *ListSourcesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSourcesRequest.ProtoReflect.Descriptor instead.
+func (*ListSourcesRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+type ListSourcesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sources       []*Source              `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSourcesResponse) Reset() {
+	*x = ListSourcesResponse{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSourcesResponse) ProtoMessage() {}
+
+func (x *ListSourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSourcesResponse.ProtoReflect.Descriptor instead.
+func (*ListSourcesResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListSourcesResponse) GetSources() []*Source {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *ListSourcesResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+type Source struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Every         *durationpb.Duration   `protobuf:"bytes,2,opt,name=every,proto3" json:"every,omitempty"`                 // how often it is asked; unset: it tells by itself
+	GoodAt        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=good_at,json=goodAt,proto3" json:"good_at,omitempty"` // when it last answered; unset: never
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`                 // of the last try; empty: it was good
+	Partial       bool                   `protobuf:"varint,5,opt,name=partial,proto3" json:"partial,omitempty"`            // what it tells is a lower bound
+	Calls         int64                  `protobuf:"varint,6,opt,name=calls,proto3" json:"calls,omitempty"`                // so far
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Source) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Source) GetEvery() *durationpb.Duration {
+	if x != nil {
+		return x.Every
+	}
+	return nil
+}
+
+func (x *Source) GetGoodAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GoodAt
+	}
+	return nil
+}
+
+func (x *Source) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Source) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *Source) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
 type ListPluginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -726,7 +940,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +952,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +965,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 type ListPluginsResponse struct {
@@ -763,7 +977,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +989,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1002,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -818,7 +1032,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1044,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +1057,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Plugin) GetProvider() string {
@@ -940,7 +1154,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1166,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1179,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainRequest) GetPool() string {
@@ -991,7 +1205,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1217,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1230,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainResponse) GetDecisions() []*Decision {
@@ -1044,7 +1258,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1270,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1283,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -1154,7 +1368,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1380,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1393,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Step) GetName() string {
@@ -1219,7 +1433,7 @@ type WhyNotRequest struct {
 
 func (x *WhyNotRequest) Reset() {
 	*x = WhyNotRequest{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1445,7 @@ func (x *WhyNotRequest) String() string {
 func (*WhyNotRequest) ProtoMessage() {}
 
 func (x *WhyNotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1458,7 @@ func (x *WhyNotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyNotRequest.ProtoReflect.Descriptor instead.
 func (*WhyNotRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WhyNotRequest) GetJobId() string {
@@ -1265,7 +1479,7 @@ type WhyNotResponse struct {
 
 func (x *WhyNotResponse) Reset() {
 	*x = WhyNotResponse{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1491,7 @@ func (x *WhyNotResponse) String() string {
 func (*WhyNotResponse) ProtoMessage() {}
 
 func (x *WhyNotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1504,7 @@ func (x *WhyNotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyNotResponse.ProtoReflect.Descriptor instead.
 func (*WhyNotResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WhyNotResponse) GetRecord() *v1.JobRecord {
@@ -1326,7 +1540,7 @@ type PoolVerdict struct {
 
 func (x *PoolVerdict) Reset() {
 	*x = PoolVerdict{}
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1552,7 @@ func (x *PoolVerdict) String() string {
 func (*PoolVerdict) ProtoMessage() {}
 
 func (x *PoolVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1565,7 @@ func (x *PoolVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolVerdict.ProtoReflect.Descriptor instead.
 func (*PoolVerdict) Descriptor() ([]byte, []int) {
-	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PoolVerdict) GetPool() string {
@@ -1419,12 +1633,13 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"decided_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12=\n" +
 	"\flast_success\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\vlastSuccess\x12\x18\n" +
-	"\afinding\x18\x15 \x01(\tR\afinding\"\x13\n" +
-	"\x11ListDemandRequest\"\xaf\x01\n" +
+	"\afinding\x18\x15 \x01(\tR\afinding\"5\n" +
+	"\x11ListDemandRequest\x12 \n" +
+	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\"\xaf\x01\n" +
 	"\x12ListDemandResponse\x123\n" +
 	"\asignals\x18\x01 \x03(\v2\x19.spillway.types.v1.SignalR\asignals\x128\n" +
 	"\aclasses\x18\x02 \x03(\v2\x1e.spillway.admin.v1.ClassDemandR\aclasses\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x9a\x03\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xb3\x03\n" +
 	"\vClassDemand\x12\x1b\n" +
 	"\tjob_class\x18\x01 \x01(\tR\bjobClass\x12@\n" +
 	"\vrequirement\x18\x02 \x01(\v2\x1e.spillway.types.v1.RequirementR\vrequirement\x12\x18\n" +
@@ -1435,14 +1650,16 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"attributed\x12\x1c\n" +
 	"\tunmatched\x18\x06 \x01(\x03R\tunmatched\x12\x1a\n" +
 	"\boverflow\x18\a \x01(\x03R\boverflow\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\x1a=\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x17\n" +
+	"\ajob_ids\x18\t \x03(\tR\x06jobIds\x1a=\n" +
 	"\x0fAttributedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"(\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"J\n" +
 	"\x12ListRunnersRequest\x12\x12\n" +
-	"\x04pool\x18\x01 \x01(\tR\x04pool\"J\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"J\n" +
 	"\x13ListRunnersResponse\x123\n" +
-	"\arunners\x18\x01 \x03(\v2\x19.spillway.admin.v1.RunnerR\arunners\"\xb3\x02\n" +
+	"\arunners\x18\x01 \x03(\v2\x19.spillway.admin.v1.RunnerR\arunners\"\xe9\x02\n" +
 	"\x06Runner\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x1f\n" +
@@ -1456,7 +1673,20 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\bheard_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aheardAt\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x16\n" +
 	"\x06silent\x18\n" +
-	" \x01(\bR\x06silent\"\x14\n" +
+	" \x01(\bR\x06silent\x12\x16\n" +
+	"\x06paused\x18\v \x01(\bR\x06paused\x12\x1c\n" +
+	"\tunhealthy\x18\f \x01(\tR\tunhealthy\"\x14\n" +
+	"\x12ListSourcesRequest\"v\n" +
+	"\x13ListSourcesResponse\x123\n" +
+	"\asources\x18\x01 \x03(\v2\x19.spillway.admin.v1.SourceR\asources\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc8\x01\n" +
+	"\x06Source\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x05every\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05every\x123\n" +
+	"\agood_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06goodAt\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
+	"\apartial\x18\x05 \x01(\bR\apartial\x12\x14\n" +
+	"\x05calls\x18\x06 \x01(\x03R\x05calls\"\x14\n" +
 	"\x12ListPluginsRequest\"J\n" +
 	"\x13ListPluginsResponse\x123\n" +
 	"\aplugins\x18\x01 \x03(\v2\x19.spillway.admin.v1.PluginR\aplugins\"\xeb\x02\n" +
@@ -1508,13 +1738,14 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x19\n" +
 	"\bcan_take\x18\x02 \x01(\bR\acanTake\x12\x1c\n" +
 	"\tpredicate\x18\x03 \x01(\tR\tpredicate\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail2\x9e\x04\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail2\xfc\x04\n" +
 	"\fAdminService\x12V\n" +
 	"\tListPools\x12#.spillway.admin.v1.ListPoolsRequest\x1a$.spillway.admin.v1.ListPoolsResponse\x12Y\n" +
 	"\n" +
 	"ListDemand\x12$.spillway.admin.v1.ListDemandRequest\x1a%.spillway.admin.v1.ListDemandResponse\x12\\\n" +
 	"\vListRunners\x12%.spillway.admin.v1.ListRunnersRequest\x1a&.spillway.admin.v1.ListRunnersResponse\x12\\\n" +
-	"\vListPlugins\x12%.spillway.admin.v1.ListPluginsRequest\x1a&.spillway.admin.v1.ListPluginsResponse\x12P\n" +
+	"\vListPlugins\x12%.spillway.admin.v1.ListPluginsRequest\x1a&.spillway.admin.v1.ListPluginsResponse\x12\\\n" +
+	"\vListSources\x12%.spillway.admin.v1.ListSourcesRequest\x1a&.spillway.admin.v1.ListSourcesResponse\x12P\n" +
 	"\aExplain\x12!.spillway.admin.v1.ExplainRequest\x1a\".spillway.admin.v1.ExplainResponse\x12M\n" +
 	"\x06WhyNot\x12 .spillway.admin.v1.WhyNotRequest\x1a!.spillway.admin.v1.WhyNotResponseBAZ?github.com/spillway-ci/spillway/proto/spillway/admin/v1;adminv1b\x06proto3"
 
@@ -1530,7 +1761,7 @@ func file_spillway_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_spillway_admin_v1_admin_proto_rawDescData
 }
 
-var file_spillway_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_spillway_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_spillway_admin_v1_admin_proto_goTypes = []any{
 	(*ListPoolsRequest)(nil),      // 0: spillway.admin.v1.ListPoolsRequest
 	(*ListPoolsResponse)(nil),     // 1: spillway.admin.v1.ListPoolsResponse
@@ -1541,62 +1772,71 @@ var file_spillway_admin_v1_admin_proto_goTypes = []any{
 	(*ListRunnersRequest)(nil),    // 6: spillway.admin.v1.ListRunnersRequest
 	(*ListRunnersResponse)(nil),   // 7: spillway.admin.v1.ListRunnersResponse
 	(*Runner)(nil),                // 8: spillway.admin.v1.Runner
-	(*ListPluginsRequest)(nil),    // 9: spillway.admin.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),   // 10: spillway.admin.v1.ListPluginsResponse
-	(*Plugin)(nil),                // 11: spillway.admin.v1.Plugin
-	(*ExplainRequest)(nil),        // 12: spillway.admin.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 13: spillway.admin.v1.ExplainResponse
-	(*Decision)(nil),              // 14: spillway.admin.v1.Decision
-	(*Step)(nil),                  // 15: spillway.admin.v1.Step
-	(*WhyNotRequest)(nil),         // 16: spillway.admin.v1.WhyNotRequest
-	(*WhyNotResponse)(nil),        // 17: spillway.admin.v1.WhyNotResponse
-	(*PoolVerdict)(nil),           // 18: spillway.admin.v1.PoolVerdict
-	nil,                           // 19: spillway.admin.v1.ClassDemand.AttributedEntry
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*v1.Capability)(nil),         // 21: spillway.types.v1.Capability
-	(*v1.Signal)(nil),             // 22: spillway.types.v1.Signal
-	(*v1.Requirement)(nil),        // 23: spillway.types.v1.Requirement
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
-	(*v1.JobRecord)(nil),          // 25: spillway.types.v1.JobRecord
+	(*ListSourcesRequest)(nil),    // 9: spillway.admin.v1.ListSourcesRequest
+	(*ListSourcesResponse)(nil),   // 10: spillway.admin.v1.ListSourcesResponse
+	(*Source)(nil),                // 11: spillway.admin.v1.Source
+	(*ListPluginsRequest)(nil),    // 12: spillway.admin.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),   // 13: spillway.admin.v1.ListPluginsResponse
+	(*Plugin)(nil),                // 14: spillway.admin.v1.Plugin
+	(*ExplainRequest)(nil),        // 15: spillway.admin.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 16: spillway.admin.v1.ExplainResponse
+	(*Decision)(nil),              // 17: spillway.admin.v1.Decision
+	(*Step)(nil),                  // 18: spillway.admin.v1.Step
+	(*WhyNotRequest)(nil),         // 19: spillway.admin.v1.WhyNotRequest
+	(*WhyNotResponse)(nil),        // 20: spillway.admin.v1.WhyNotResponse
+	(*PoolVerdict)(nil),           // 21: spillway.admin.v1.PoolVerdict
+	nil,                           // 22: spillway.admin.v1.ClassDemand.AttributedEntry
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*v1.Capability)(nil),         // 24: spillway.types.v1.Capability
+	(*v1.Signal)(nil),             // 25: spillway.types.v1.Signal
+	(*v1.Requirement)(nil),        // 26: spillway.types.v1.Requirement
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*v1.JobRecord)(nil),          // 28: spillway.types.v1.JobRecord
 }
 var file_spillway_admin_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: spillway.admin.v1.ListPoolsResponse.pools:type_name -> spillway.admin.v1.PoolStatus
-	20, // 1: spillway.admin.v1.ListPoolsResponse.at:type_name -> google.protobuf.Timestamp
-	21, // 2: spillway.admin.v1.PoolStatus.capability:type_name -> spillway.types.v1.Capability
-	20, // 3: spillway.admin.v1.PoolStatus.decided_at:type_name -> google.protobuf.Timestamp
-	20, // 4: spillway.admin.v1.PoolStatus.last_success:type_name -> google.protobuf.Timestamp
-	22, // 5: spillway.admin.v1.ListDemandResponse.signals:type_name -> spillway.types.v1.Signal
+	23, // 1: spillway.admin.v1.ListPoolsResponse.at:type_name -> google.protobuf.Timestamp
+	24, // 2: spillway.admin.v1.PoolStatus.capability:type_name -> spillway.types.v1.Capability
+	23, // 3: spillway.admin.v1.PoolStatus.decided_at:type_name -> google.protobuf.Timestamp
+	23, // 4: spillway.admin.v1.PoolStatus.last_success:type_name -> google.protobuf.Timestamp
+	25, // 5: spillway.admin.v1.ListDemandResponse.signals:type_name -> spillway.types.v1.Signal
 	5,  // 6: spillway.admin.v1.ListDemandResponse.classes:type_name -> spillway.admin.v1.ClassDemand
-	20, // 7: spillway.admin.v1.ListDemandResponse.at:type_name -> google.protobuf.Timestamp
-	23, // 8: spillway.admin.v1.ClassDemand.requirement:type_name -> spillway.types.v1.Requirement
-	24, // 9: spillway.admin.v1.ClassDemand.oldest:type_name -> google.protobuf.Duration
-	19, // 10: spillway.admin.v1.ClassDemand.attributed:type_name -> spillway.admin.v1.ClassDemand.AttributedEntry
+	23, // 7: spillway.admin.v1.ListDemandResponse.at:type_name -> google.protobuf.Timestamp
+	26, // 8: spillway.admin.v1.ClassDemand.requirement:type_name -> spillway.types.v1.Requirement
+	27, // 9: spillway.admin.v1.ClassDemand.oldest:type_name -> google.protobuf.Duration
+	22, // 10: spillway.admin.v1.ClassDemand.attributed:type_name -> spillway.admin.v1.ClassDemand.AttributedEntry
 	8,  // 11: spillway.admin.v1.ListRunnersResponse.runners:type_name -> spillway.admin.v1.Runner
-	20, // 12: spillway.admin.v1.Runner.heard_at:type_name -> google.protobuf.Timestamp
-	11, // 13: spillway.admin.v1.ListPluginsResponse.plugins:type_name -> spillway.admin.v1.Plugin
-	20, // 14: spillway.admin.v1.Plugin.started_at:type_name -> google.protobuf.Timestamp
-	14, // 15: spillway.admin.v1.ExplainResponse.decisions:type_name -> spillway.admin.v1.Decision
-	20, // 16: spillway.admin.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	15, // 17: spillway.admin.v1.Decision.trace:type_name -> spillway.admin.v1.Step
-	25, // 18: spillway.admin.v1.WhyNotResponse.record:type_name -> spillway.types.v1.JobRecord
-	18, // 19: spillway.admin.v1.WhyNotResponse.verdicts:type_name -> spillway.admin.v1.PoolVerdict
-	0,  // 20: spillway.admin.v1.AdminService.ListPools:input_type -> spillway.admin.v1.ListPoolsRequest
-	3,  // 21: spillway.admin.v1.AdminService.ListDemand:input_type -> spillway.admin.v1.ListDemandRequest
-	6,  // 22: spillway.admin.v1.AdminService.ListRunners:input_type -> spillway.admin.v1.ListRunnersRequest
-	9,  // 23: spillway.admin.v1.AdminService.ListPlugins:input_type -> spillway.admin.v1.ListPluginsRequest
-	12, // 24: spillway.admin.v1.AdminService.Explain:input_type -> spillway.admin.v1.ExplainRequest
-	16, // 25: spillway.admin.v1.AdminService.WhyNot:input_type -> spillway.admin.v1.WhyNotRequest
-	1,  // 26: spillway.admin.v1.AdminService.ListPools:output_type -> spillway.admin.v1.ListPoolsResponse
-	4,  // 27: spillway.admin.v1.AdminService.ListDemand:output_type -> spillway.admin.v1.ListDemandResponse
-	7,  // 28: spillway.admin.v1.AdminService.ListRunners:output_type -> spillway.admin.v1.ListRunnersResponse
-	10, // 29: spillway.admin.v1.AdminService.ListPlugins:output_type -> spillway.admin.v1.ListPluginsResponse
-	13, // 30: spillway.admin.v1.AdminService.Explain:output_type -> spillway.admin.v1.ExplainResponse
-	17, // 31: spillway.admin.v1.AdminService.WhyNot:output_type -> spillway.admin.v1.WhyNotResponse
-	26, // [26:32] is the sub-list for method output_type
-	20, // [20:26] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	23, // 12: spillway.admin.v1.Runner.heard_at:type_name -> google.protobuf.Timestamp
+	11, // 13: spillway.admin.v1.ListSourcesResponse.sources:type_name -> spillway.admin.v1.Source
+	23, // 14: spillway.admin.v1.ListSourcesResponse.at:type_name -> google.protobuf.Timestamp
+	27, // 15: spillway.admin.v1.Source.every:type_name -> google.protobuf.Duration
+	23, // 16: spillway.admin.v1.Source.good_at:type_name -> google.protobuf.Timestamp
+	14, // 17: spillway.admin.v1.ListPluginsResponse.plugins:type_name -> spillway.admin.v1.Plugin
+	23, // 18: spillway.admin.v1.Plugin.started_at:type_name -> google.protobuf.Timestamp
+	17, // 19: spillway.admin.v1.ExplainResponse.decisions:type_name -> spillway.admin.v1.Decision
+	23, // 20: spillway.admin.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	18, // 21: spillway.admin.v1.Decision.trace:type_name -> spillway.admin.v1.Step
+	28, // 22: spillway.admin.v1.WhyNotResponse.record:type_name -> spillway.types.v1.JobRecord
+	21, // 23: spillway.admin.v1.WhyNotResponse.verdicts:type_name -> spillway.admin.v1.PoolVerdict
+	0,  // 24: spillway.admin.v1.AdminService.ListPools:input_type -> spillway.admin.v1.ListPoolsRequest
+	3,  // 25: spillway.admin.v1.AdminService.ListDemand:input_type -> spillway.admin.v1.ListDemandRequest
+	6,  // 26: spillway.admin.v1.AdminService.ListRunners:input_type -> spillway.admin.v1.ListRunnersRequest
+	12, // 27: spillway.admin.v1.AdminService.ListPlugins:input_type -> spillway.admin.v1.ListPluginsRequest
+	9,  // 28: spillway.admin.v1.AdminService.ListSources:input_type -> spillway.admin.v1.ListSourcesRequest
+	15, // 29: spillway.admin.v1.AdminService.Explain:input_type -> spillway.admin.v1.ExplainRequest
+	19, // 30: spillway.admin.v1.AdminService.WhyNot:input_type -> spillway.admin.v1.WhyNotRequest
+	1,  // 31: spillway.admin.v1.AdminService.ListPools:output_type -> spillway.admin.v1.ListPoolsResponse
+	4,  // 32: spillway.admin.v1.AdminService.ListDemand:output_type -> spillway.admin.v1.ListDemandResponse
+	7,  // 33: spillway.admin.v1.AdminService.ListRunners:output_type -> spillway.admin.v1.ListRunnersResponse
+	13, // 34: spillway.admin.v1.AdminService.ListPlugins:output_type -> spillway.admin.v1.ListPluginsResponse
+	10, // 35: spillway.admin.v1.AdminService.ListSources:output_type -> spillway.admin.v1.ListSourcesResponse
+	16, // 36: spillway.admin.v1.AdminService.Explain:output_type -> spillway.admin.v1.ExplainResponse
+	20, // 37: spillway.admin.v1.AdminService.WhyNot:output_type -> spillway.admin.v1.WhyNotResponse
+	31, // [31:38] is the sub-list for method output_type
+	24, // [24:31] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_spillway_admin_v1_admin_proto_init() }
@@ -1610,7 +1850,7 @@ func file_spillway_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_admin_v1_admin_proto_rawDesc), len(file_spillway_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

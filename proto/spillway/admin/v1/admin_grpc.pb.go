@@ -24,6 +24,7 @@ const (
 	AdminService_ListDemand_FullMethodName  = "/spillway.admin.v1.AdminService/ListDemand"
 	AdminService_ListRunners_FullMethodName = "/spillway.admin.v1.AdminService/ListRunners"
 	AdminService_ListPlugins_FullMethodName = "/spillway.admin.v1.AdminService/ListPlugins"
+	AdminService_ListSources_FullMethodName = "/spillway.admin.v1.AdminService/ListSources"
 	AdminService_Explain_FullMethodName     = "/spillway.admin.v1.AdminService/Explain"
 	AdminService_WhyNot_FullMethodName      = "/spillway.admin.v1.AdminService/WhyNot"
 )
@@ -36,6 +37,8 @@ type AdminServiceClient interface {
 	ListDemand(ctx context.Context, in *ListDemandRequest, opts ...grpc.CallOption) (*ListDemandResponse, error)
 	ListRunners(ctx context.Context, in *ListRunnersRequest, opts ...grpc.CallOption) (*ListRunnersResponse, error)
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
+	// ListSources: where the demand and the state of GitLab's machines come from.
+	ListSources(ctx context.Context, in *ListSourcesRequest, opts ...grpc.CallOption) (*ListSourcesResponse, error)
 	// Explain: the pool's newest decisions, newest first, each with its trace.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// WhyNot: for each pool, what keeps this job from running there.
@@ -90,6 +93,16 @@ func (c *adminServiceClient) ListPlugins(ctx context.Context, in *ListPluginsReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ListSources(ctx context.Context, in *ListSourcesRequest, opts ...grpc.CallOption) (*ListSourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSourcesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListSources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -118,6 +131,8 @@ type AdminServiceServer interface {
 	ListDemand(context.Context, *ListDemandRequest) (*ListDemandResponse, error)
 	ListRunners(context.Context, *ListRunnersRequest) (*ListRunnersResponse, error)
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
+	// ListSources: where the demand and the state of GitLab's machines come from.
+	ListSources(context.Context, *ListSourcesRequest) (*ListSourcesResponse, error)
 	// Explain: the pool's newest decisions, newest first, each with its trace.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// WhyNot: for each pool, what keeps this job from running there.
@@ -143,6 +158,9 @@ func (UnimplementedAdminServiceServer) ListRunners(context.Context, *ListRunners
 }
 func (UnimplementedAdminServiceServer) ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlugins not implemented")
+}
+func (UnimplementedAdminServiceServer) ListSources(context.Context, *ListSourcesRequest) (*ListSourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSources not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -243,6 +261,24 @@ func _AdminService_ListPlugins_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSourcesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListSources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListSources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListSources(ctx, req.(*ListSourcesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -301,6 +337,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPlugins",
 			Handler:    _AdminService_ListPlugins_Handler,
+		},
+		{
+			MethodName: "ListSources",
+			Handler:    _AdminService_ListSources_Handler,
 		},
 		{
 			MethodName: "Explain",

@@ -166,6 +166,7 @@ type Capability struct {
 	Groups        []int64                `protobuf:"varint,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
 	Projects      []int64                `protobuf:"varint,6,rep,packed,name=projects,proto3" json:"projects,omitempty"`
 	Resources     *Resources             `protobuf:"bytes,7,opt,name=resources,proto3" json:"resources,omitempty"`
+	Origin        string                 `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"` // whose jobs: empty = Spillway's own queue, else the URL of a GitLab
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,14 +250,24 @@ func (x *Capability) GetResources() *Resources {
 	return nil
 }
 
+func (x *Capability) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
 // Requirement is what a job needs. Fewer than 50 tags.
 type Requirement struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tags          []string               `protobuf:"bytes,1,rep,name=tags,proto3" json:"tags,omitempty"`
-	Protected     bool                   `protobuf:"varint,2,opt,name=protected,proto3" json:"protected,omitempty"`
-	Project       int64                  `protobuf:"varint,3,opt,name=project,proto3" json:"project,omitempty"`
-	Groups        []int64                `protobuf:"varint,4,rep,packed,name=groups,proto3" json:"groups,omitempty"` // ancestor groups of the project
-	Resources     *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tags      []string               `protobuf:"bytes,1,rep,name=tags,proto3" json:"tags,omitempty"`
+	Protected bool                   `protobuf:"varint,2,opt,name=protected,proto3" json:"protected,omitempty"`
+	Project   int64                  `protobuf:"varint,3,opt,name=project,proto3" json:"project,omitempty"`
+	Groups    []int64                `protobuf:"varint,4,rep,packed,name=groups,proto3" json:"groups,omitempty"` // ancestor groups of the project
+	Resources *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Who hands the job out: empty = Spillway's own queue, else the URL of a GitLab. A
+	// pushed job has none, whatever it says.
+	Origin        string `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -324,6 +335,13 @@ func (x *Requirement) GetResources() *Resources {
 		return x.Resources
 	}
 	return nil
+}
+
+func (x *Requirement) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 // Job is what a runner runs.
@@ -731,7 +749,7 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\x03R\tmemoryMib\x12\x1a\n" +
-	"\bfeatures\x18\x03 \x03(\tR\bfeatures\"\xe5\x01\n" +
+	"\bfeatures\x18\x03 \x03(\tR\bfeatures\"\xfd\x01\n" +
 	"\n" +
 	"Capability\x12\x12\n" +
 	"\x04tags\x18\x01 \x03(\tR\x04tags\x12!\n" +
@@ -740,13 +758,15 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\x04type\x18\x04 \x01(\tR\x04type\x12\x16\n" +
 	"\x06groups\x18\x05 \x03(\x03R\x06groups\x12\x1a\n" +
 	"\bprojects\x18\x06 \x03(\x03R\bprojects\x12:\n" +
-	"\tresources\x18\a \x01(\v2\x1c.spillway.types.v1.ResourcesR\tresources\"\xad\x01\n" +
+	"\tresources\x18\a \x01(\v2\x1c.spillway.types.v1.ResourcesR\tresources\x12\x16\n" +
+	"\x06origin\x18\b \x01(\tR\x06origin\"\xc5\x01\n" +
 	"\vRequirement\x12\x12\n" +
 	"\x04tags\x18\x01 \x03(\tR\x04tags\x12\x1c\n" +
 	"\tprotected\x18\x02 \x01(\bR\tprotected\x12\x18\n" +
 	"\aproject\x18\x03 \x01(\x03R\aproject\x12\x16\n" +
 	"\x06groups\x18\x04 \x03(\x03R\x06groups\x12:\n" +
-	"\tresources\x18\x05 \x01(\v2\x1c.spillway.types.v1.ResourcesR\tresources\"\xbc\x03\n" +
+	"\tresources\x18\x05 \x01(\v2\x1c.spillway.types.v1.ResourcesR\tresources\x12\x16\n" +
+	"\x06origin\x18\x06 \x01(\tR\x06origin\"\xbc\x03\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12@\n" +
