@@ -48,6 +48,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	pools    *poolCollector
 	*providerMetrics
+	*gitlabMetrics
 	signals *signalCollector
 
 	jobWait     *prometheus.HistogramVec // pool
@@ -67,6 +68,7 @@ func NewMetrics(version string) *Metrics {
 		jobs:            counter("spillway_jobs_finished_total", "Jobs that have ended.", "state", "reason"),
 		storeErrors:     counter("spillway_store_errors_total", "Operations of the store that failed or whose outcome is unknown.", "code"),
 		providerMetrics: newProviderMetrics(),
+		gitlabMetrics:   newGitLabMetrics(),
 		unmatched:       single("spillway_unmatched_jobs", "Pending jobs that no pool can take."),
 		overflow:        single("spillway_overflow_jobs", "Pending jobs that some pool can take and none has room for."),
 	}
@@ -79,6 +81,7 @@ func NewMetrics(version string) *Metrics {
 		m.storeErrors, m.unmatched, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.registry.MustRegister(m.gitlabMetrics.collectors()...)
 	for _, e := range endings {
 		m.jobs.WithLabelValues(e[0], e[1])
 	}

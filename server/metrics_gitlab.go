@@ -1,0 +1,107 @@
+package server
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The closed sets of label values of GitLab's metrics.
+var (
+	// routeOutcomes are what becomes of a job that GitLab gave us for its runners.
+	routeOutcomes = []string{JobFound, JobGiven, JobKept, JobLeft, JobRefused, otherLabel}
+	pollCodes     = []string{"job", "none", "conflict", "limited", "refused", "failed", otherLabel}
+)
+
+// What becomes of a job of route mode.
+const (
+	JobFound   = "found"   // GitLab gave it to us
+	JobGiven   = "given"   // a machine has it
+	JobKept    = "kept"    // no machine took it: GitLab keeps it pending for us
+	JobLeft    = "left"    // left to GitLab, which gives it out again
+	JobRefused = "refused" // admission said no
+)
+
+// gitlabMetrics are about GitLab as a source of jobs.
+type gitlabMetrics struct {
+	sourceUp   *prometheus.GaugeVec   // source
+	sourceGood *prometheus.GaugeVec   // source
+	stale      prometheus.Gauge       // jobs
+	polls      *prometheus.CounterVec // code
+	routed     *prometheus.CounterVec // outcome
+	degraded   prometheus.Counter
+	waiting    prometheus.Gauge // machines
+}
+
+func newGitLabMetrics() *gitlabMetrics {
+	m := &gitlabMetrics{
+		sourceUp:   gauge("spillway_source_up_bool", "1 if the last try to read this source of demand was good.", "source"),
+		sourceGood: gauge("spillway_source_last_success_timestamp_seconds", "When this source of demand was last read; 0 = never.", "source"),
+		stale:      single("spillway_stale_jobs", "Jobs that a list had as waiting and that turned out to be over, since the start."),
+		polls:      counter("spillway_gitlab_polls_total", "Job requests to GitLab with a runner token.", "code"),
+		routed:     counter("spillway_gitlab_jobs_total", "Jobs that GitLab gave out through us, by what became of them.", "outcome"),
+		degraded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_gitlab_degraded_total", Help: "Jobs given to runners without two-phase commit: one that does not reach its runner is lost to GitLab's timeout.",
+		}),
+		waiting: single("spillway_gitlab_waiting_runners", "Questions of GitLab Runners for a job that are open at this replica."),
+	}
+	for _, outcome := range routeOutcomes {
+		m.routed.WithLabelValues(outcome)
+	}
+	for _, code := range pollCodes {
+		m.polls.WithLabelValues(code)
+	}
+	return m
+}
+
+func (m *gitlabMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.sourceUp, m.sourceGood, m.stale, m.polls, m.routed, m.degraded, m.waiting}
+}
+
+// SourceRead shows how the last try to read a source went. Sources are named by the
+// configuration, so that there are as many as it has.
+func (m *gitlabMetrics) SourceRead(source string, good bool, goodAt time.Time) {
+	up, at := 0.0, 0.0
+	if good {
+		up = 1
+	}
+	if !goodAt.IsZero() {
+		at = float64(goodAt.UnixMilli()) / 1000
+	}
+	m.sourceUp.WithLabelValues(source).Set(up)
+	m.sourceGood.WithLabelValues(source).Set(at)
+}
+
+// StaleJobs shows how many jobs of a list turned out to be over.
+func (m *gitlabMetrics) StaleJobs(n int) { m.stale.Set(float64(n)) }
+
+// Polled counts a job request by GitLab's answer; 0 = there was none.
+func (m *gitlabMetrics) Polled(status int) {
+	code := otherLabel
+	switch {
+	case status == 0 || status >= 500:
+		code = "failed"
+	case status == 201:
+		code = "job"
+	case status == 204:
+		code = "none"
+	case status == 409:
+		code = "conflict"
+	case status == 429:
+		code = "limited"
+	case status == 401, status == 403, status == 422:
+		code = "refused"
+	}
+	m.polls.WithLabelValues(code).Inc()
+}
+
+// JobRouted counts a job of route mode by what became of it.
+func (m *gitlabMetrics) JobRouted(outcome string) {
+	m.routed.WithLabelValues(within(routeOutcomes, outcome, otherLabel)).Inc()
+}
+
+// Degraded counts a job that was given to a runner without two-phase commit.
+func (m *gitlabMetrics) Degraded() { m.degraded.Inc() }
+
+// WaitingRunners shows how many questions for a job are open.
+func (m *gitlabMetrics) WaitingRunners(n int) { m.waiting.Set(float64(n)) }

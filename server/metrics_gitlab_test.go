@@ -1,0 +1,48 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/server"
+)
+
+func TestMetricsOfGitLab(t *testing.T) {
+	m := server.NewMetrics("v")
+	require.Contains(t, series(t, m), `spillway_gitlab_jobs_total{outcome="given"}`, "a series exists before its first event")
+
+	m.SourceRead("gitlab jobs", true, time.Unix(1_700_000_000, 500_000_000))
+	m.SourceRead("prometheus linux", false, time.Time{})
+	m.StaleJobs(3)
+	for _, status := range []int{0, 201, 204, 204, 403, 409, 429, 503, 418} {
+		m.Polled(status)
+	}
+	m.JobRouted(server.JobFound)
+	m.JobRouted("a job id")
+	m.Degraded()
+	m.WaitingRunners(7)
+
+	got := series(t, m)
+	for name, want := range map[string]float64{
+		`spillway_source_up_bool{source="gitlab jobs"}`:                             1,
+		`spillway_source_up_bool{source="prometheus linux"}`:                        0,
+		`spillway_source_last_success_timestamp_seconds{source="gitlab jobs"}`:      1_700_000_000.5,
+		`spillway_source_last_success_timestamp_seconds{source="prometheus linux"}`: 0,
+		`spillway_stale_jobs{}`:                        3,
+		`spillway_gitlab_polls_total{code="job"}`:      1,
+		`spillway_gitlab_polls_total{code="none"}`:     2,
+		`spillway_gitlab_polls_total{code="refused"}`:  1,
+		`spillway_gitlab_polls_total{code="conflict"}`: 1,
+		`spillway_gitlab_polls_total{code="limited"}`:  1,
+		`spillway_gitlab_polls_total{code="failed"}`:   2,
+		`spillway_gitlab_polls_total{code="other"}`:    1,
+		`spillway_gitlab_jobs_total{outcome="found"}`:  1,
+		`spillway_gitlab_jobs_total{outcome="other"}`:  1,
+		`spillway_gitlab_degraded_total{}`:             1,
+		`spillway_gitlab_waiting_runners{}`:            7,
+	} {
+		require.InDelta(t, want, got[name], 1e-6, name)
+	}
+}
