@@ -183,11 +183,14 @@ type Instance struct {
 	State      InstanceState
 	LaunchedAt time.Time // zero = not known
 	Zone       string
-	Spot       bool
-	Protected  bool // from the group's own scale-in
-	Unhealthy  bool
-	Hook       Hook // what of the group holds it for us
-	Kept       bool // somebody has marked it as not to be touched: it is never removed
+	// Address is where the control plane reaches the instance, for what runs on it to
+	// be asked: a host, or host:port where the provider knows the port. Empty = not known.
+	Address   string
+	Spot      bool
+	Protected bool // from the group's own scale-in
+	Unhealthy bool
+	Hook      Hook // what of the group holds it for us
+	Kept      bool // somebody has marked it as not to be touched: it is never removed
 }
 
 // Hook is the kind of lifecycle hook that holds an instance until CompleteHook.

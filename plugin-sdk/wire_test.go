@@ -187,8 +187,8 @@ func TestAnswersCrossTheWire(t *testing.T) {
 		{Group: "b", Err: &pluginsdk.Error{Kind: pluginsdk.KindNotFound, Message: "no such group"}},
 	}
 	instances := []pluginsdk.Instance{
-		{ID: "i-1", State: pluginsdk.StateRunning, LaunchedAt: at, Zone: "z", Spot: true, Protected: true, Unhealthy: true},
-		{ID: "i-2", State: pluginsdk.StateCreating},
+		{ID: "i-1", State: pluginsdk.StateRunning, LaunchedAt: at, Zone: "z", Address: "10.0.0.7:9252", Spot: true, Protected: true, Unhealthy: true},
+		{ID: "i-2", State: pluginsdk.StateCreating, Address: "2001:db8::7"},
 		{ID: "i-3", State: pluginsdk.StateDeleting},
 		{ID: "i-4", State: pluginsdk.StateUnknown},
 	}

@@ -96,6 +96,9 @@ func (v *validation) ListInstances(ctx context.Context) ([]pluginsdk.Instance, e
 		}
 		seen[all[i].ID] = true
 		all[i].Zone = cut(all[i].Zone)
+		if pluginsdk.CheckAddress(all[i].Address) != nil {
+			all[i].Address = "" // not known: we are about to connect to it
+		}
 		if all[i].LaunchedAt.After(latest) {
 			all[i].LaunchedAt = time.Time{} // not known: such an instance would be booting for ever
 		}

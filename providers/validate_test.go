@@ -80,6 +80,16 @@ func TestT5_ALaunchInTheFutureIsNotKnown(t *testing.T) {
 	require.Equal(t, soon, all[1].LaunchedAt)
 }
 
+func TestT5_AnAddressThatIsNoneIsNotKnown(t *testing.T) {
+	v := checked(&scripted{list: func(context.Context) ([]pluginsdk.Instance, error) {
+		return []pluginsdk.Instance{{ID: "i", Address: "10.0.0.7:9252"}, {ID: "j", Address: "http://169.254.169.254/latest"}}, nil
+	}})
+	all, err := v.ListInstances(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "10.0.0.7:9252", all[0].Address)
+	require.Empty(t, all[1].Address)
+}
+
 func TestT5_HostileWrites(t *testing.T) {
 	ctx := t.Context()
 	desired := func(n int, err error) *validation {

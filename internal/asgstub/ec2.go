@@ -3,6 +3,7 @@ package asgstub
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"slices"
 	"time"
@@ -130,6 +131,9 @@ func (in *instance) describeEC2(w *xmlWriter) {
 		w.text("availabilityZone", in.zone)
 		w.text("tenancy", "default")
 	})
+	if in.runs() { // an instance that has ended has none any more
+		w.text("privateIpAddress", in.privateIP())
+	}
 	w.in("monitoring", func() { w.text("state", "disabled") })
 	w.text("architecture", "x86_64")
 	w.text("rootDeviceType", "ebs")
@@ -149,6 +153,14 @@ func (in *instance) describeEC2(w *xmlWriter) {
 	})
 	w.text("hypervisor", "xen")
 	w.text("virtualizationType", "hvm")
+}
+
+// privateIP is the instance's address, told apart by its id, which every launch counts on.
+func (in *instance) privateIP() string {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(in.id)) // it never fails
+	n := sum.Sum32()
+	return fmt.Sprintf("10.%d.%d.%d", byte(n>>16), byte(n>>8), byte(n))
 }
 
 func describeState(w *xmlWriter, state string) {

@@ -1,6 +1,7 @@
 package migstub
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -46,6 +47,11 @@ type machine struct {
 }
 
 func (m *machine) idText() string { return strconv.FormatUint(m.id, 10) }
+
+// networkIP is the machine's address, told apart by its id.
+func (m *machine) networkIP() string {
+	return fmt.Sprintf("10.%d.%d.%d", byte(m.id>>16), byte(m.id>>8), byte(m.id))
+}
 
 // status is the machine's own state, as the API names it. Of the time until it is
 // ready, a quarter is provisioning and a quarter staging.

@@ -257,8 +257,10 @@ func (c *Cloud) renderInstance(now time.Time, vm *machine) instanceResource {
 		Zone:               c.link("zones/" + vm.zone), MachineType: c.link("zones/" + vm.zone + "/machineTypes/" + g.Template.MachineType),
 		Status: vm.status(now), Labels: labels,
 		// How an instance knows its group.
-		Metadata:   instanceMetadata{"compute#metadata", []metadataItem{{"created-by", c.path(g.place() + "/instanceGroupManagers/" + g.Name)}}},
-		Scheduling: g.scheduling(), SelfLink: selfLinks + c.instancePath(vm.zone, vm.name),
+		Metadata:          instanceMetadata{"compute#metadata", []metadataItem{{"created-by", c.path(g.place() + "/instanceGroupManagers/" + g.Name)}}},
+		Scheduling:        g.scheduling(),
+		NetworkInterfaces: []networkInterface{{"compute#networkInterface", "nic0", vm.networkIP()}},
+		SelfLink:          selfLinks + c.instancePath(vm.zone, vm.name),
 	}
 }
 

@@ -211,18 +211,25 @@ type operationResource struct {
 func (o operationResource) key() (string, string) { return o.Name, o.InsertTime }
 
 type instanceResource struct {
-	Kind               string            `json:"kind"`
-	ID                 string            `json:"id"`
-	CreationTimestamp  string            `json:"creationTimestamp"`
-	LastStartTimestamp string            `json:"lastStartTimestamp"`
-	Name               string            `json:"name"`
-	Zone               string            `json:"zone"`
-	MachineType        string            `json:"machineType"`
-	Status             string            `json:"status"`
-	Labels             map[string]string `json:"labels,omitempty"`
-	Metadata           instanceMetadata  `json:"metadata"`
-	Scheduling         scheduling        `json:"scheduling"`
-	SelfLink           string            `json:"selfLink"`
+	Kind               string             `json:"kind"`
+	ID                 string             `json:"id"`
+	CreationTimestamp  string             `json:"creationTimestamp"`
+	LastStartTimestamp string             `json:"lastStartTimestamp"`
+	Name               string             `json:"name"`
+	Zone               string             `json:"zone"`
+	MachineType        string             `json:"machineType"`
+	Status             string             `json:"status"`
+	Labels             map[string]string  `json:"labels,omitempty"`
+	Metadata           instanceMetadata   `json:"metadata"`
+	Scheduling         scheduling         `json:"scheduling"`
+	NetworkInterfaces  []networkInterface `json:"networkInterfaces"`
+	SelfLink           string             `json:"selfLink"`
+}
+
+type networkInterface struct {
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	NetworkIP string `json:"networkIP"`
 }
 
 func (i instanceResource) key() (string, string) { return i.Name, i.CreationTimestamp }

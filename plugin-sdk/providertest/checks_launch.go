@@ -45,7 +45,7 @@ var launchChecks = []check{
 	},
 	{
 		name: "instances_run", vital: true,
-		promise: "ListInstances shows every instance; those that were asked for are running in the end, and no others",
+		promise: "ListInstances shows every instance; those that were asked for are running in the end, and no others; an address is a host, or host:port",
 		run: func(ctx context.Context, t *trial) error {
 			if err := t.settleRunning(ctx, t.MaxInstances); err != nil {
 				return err

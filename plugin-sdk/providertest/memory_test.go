@@ -145,6 +145,8 @@ func (m *memory) ListInstances(_ context.Context, group string) ([]pluginsdk.Ins
 		all = append(all, all[0])
 	case m.bug == "nameless state" && len(all) > 0:
 		all[0].State = "rebooting"
+	case m.bug == "address is a URL" && len(all) > 0:
+		all[0].Address = "http://10.0.0.7:9252/metrics"
 	case m.bug == "incomplete list" && len(all) > 1:
 		all = all[1:]
 	}

@@ -89,6 +89,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		"nothing ever runs":               "instances_run",
 		"listed twice":                    "instances_run",
 		"nameless state":                  "instances_run",
+		"address is a URL":                "instances_run",
 		"incomplete list":                 "instances_run",
 		"not made for concurrent calls":   "concurrent_calls",
 		"withdraws without compare":       "withdraw",

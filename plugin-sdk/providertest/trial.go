@@ -69,6 +69,9 @@ func (t *trial) list(ctx context.Context) ([]pluginsdk.Instance, error) {
 		}, i.State):
 			return nil, fmt.Errorf("instance %q has state %q, which is not one of the contract's", i.ID, i.State)
 		}
+		if err := pluginsdk.CheckAddress(i.Address); err != nil {
+			return nil, fmt.Errorf("instance %q has address %q: %w", i.ID, i.Address, err)
+		}
 		seen[i.ID] = true
 	}
 	return all, nil

@@ -41,6 +41,7 @@ const (
 // machine is what EC2 knows of an instance and Auto Scaling does not.
 type machine struct {
 	launchedAt time.Time // zero = not known
+	address    string    // in its own network; empty = not known, or gone already
 	spot       bool
 	kept       bool // somebody has tagged it: do not touch
 }
@@ -225,7 +226,10 @@ func (s *session) describeMachines(ctx context.Context, ids []string) (map[strin
 func machineOf(it *ec2types.Instance) machine {
 	return machine{
 		launchedAt: aws.ToTime(it.LaunchTime),
-		spot:       it.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot,
-		kept:       slices.ContainsFunc(it.Tags, func(t ec2types.Tag) bool { return aws.ToString(t.Key) == keepTag }),
+		// privateIpAddress of API_Instance.html: the primary one, inside of the instance's
+		// network, which is where the control plane is; a public one would be no shorter way.
+		address: aws.ToString(it.PrivateIpAddress),
+		spot:    it.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot,
+		kept:    slices.ContainsFunc(it.Tags, func(t ec2types.Tag) bool { return aws.ToString(t.Key) == keepTag }),
 	}
 }

@@ -43,6 +43,7 @@ func TestC35_AHundredGroupsACall(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, list, 1)
 			require.False(t, list[0].LaunchedAt.IsZero())
+			require.Regexp(t, `^10\.\d+\.\d+\.\d+$`, list[0].Address, "it comes with the launch time")
 		}
 		require.Equal(t, 2*look, w.cloud.CountOf(describes))
 		require.Equal(t, 1, w.cloud.CountOf("DescribeInstances"), "200 instances a call, and launch times don't change")

@@ -184,7 +184,7 @@ func (s *session) instances(g *types.AutoScalingGroup) []pluginsdk.Instance {
 			Zone:       aws.ToString(in.AvailabilityZone),
 			Protected:  aws.ToBool(in.ProtectedFromScaleIn),
 			Unhealthy:  strings.EqualFold(aws.ToString(in.HealthStatus), "Unhealthy"),
-			LaunchedAt: m.launchedAt, Spot: m.spot, Kept: m.kept,
+			LaunchedAt: m.launchedAt, Address: m.address, Spot: m.spot, Kept: m.kept,
 		})
 	}
 	return list

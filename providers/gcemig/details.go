@@ -1,6 +1,7 @@
 package gcemig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ const (
 // detail is what only the VM itself tells.
 type detail struct {
 	launchedAt time.Time
+	address    string // in its own network; empty = none yet
 	spot       bool
 	kept       bool
 	owner      string
@@ -110,9 +112,20 @@ func detailOf(vm *computepb.Instance) detail {
 	_, kept := vm.GetLabels()[keepLabel]
 	return detail{
 		launchedAt: launchedAt.UTC(),
+		address:    addressOf(vm),
 		// The older kind of spot instance is only preemptible.
 		spot:  vm.GetScheduling().GetProvisioningModel() == "SPOT" || vm.GetScheduling().GetPreemptible(),
 		kept:  kept,
 		owner: vm.GetLabels()[ownerLabel],
 	}
+}
+
+// addressOf is the address in the VM's own network. The first interface is the
+// primary one (networkInterfaces[].networkIP of the resource Instance).
+func addressOf(vm *computepb.Instance) string {
+	if len(vm.GetNetworkInterfaces()) == 0 {
+		return ""
+	}
+	first := vm.GetNetworkInterfaces()[0]
+	return cmp.Or(first.GetNetworkIP(), first.GetIpv6Address())
 }

@@ -34,6 +34,7 @@ func (p *Provider) ListInstances(ctx context.Context, id string) ([]pluginsdk.In
 			State:      state(m.GetCurrentAction(), m.GetInstanceStatus()),
 			LaunchedAt: d.launchedAt,
 			Zone:       after(m.GetInstance(), "zones"),
+			Address:    d.address,
 			Spot:       d.spot,
 			Unhealthy:  unhealthy(m),
 			Kept:       d.kept,

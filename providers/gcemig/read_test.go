@@ -137,15 +137,17 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Spot, the launch and the label come from the VM itself. They are read again when
+// Spot, the launch, the address and the label come from the VM itself. They are read again when
 // there is an instance that is not known yet, or after a minute.
 func TestDetailsOfInstances(t *testing.T) {
 	a := &api{
 		instances: map[string][]map[string]any{"linux": {vm(1, "linux-a", "NONE", "RUNNING"), vm(2, "linux-b", "NONE", "RUNNING"), vm(3, "linux-c", "NONE", "RUNNING")}},
 		vms: []map[string]any{
 			{"id": "1", "name": "linux-a", "creationTimestamp": "2026-01-02T03:04:05.000-08:00", "scheduling": map[string]any{"provisioningModel": "SPOT"}},
-			{"id": "2", "name": "linux-b", "creationTimestamp": "nonsense", "scheduling": map[string]any{"preemptible": true}, "labels": map[string]any{"spillway-keep": ""}},
-			{"id": "3", "name": "linux-c"},
+			{"id": "2", "name": "linux-b", "creationTimestamp": "nonsense", "scheduling": map[string]any{"preemptible": true}, "labels": map[string]any{"spillway-keep": ""}, "networkInterfaces": []any{}},
+			{"id": "3", "name": "linux-c", "networkInterfaces": []any{
+				map[string]any{"name": "nic0", "networkIP": "10.132.0.7"}, map[string]any{"name": "nic1", "networkIP": "10.9.0.7"},
+			}},
 			{"id": "4", "name": "linux-other", "labels": map[string]any{"spillway-keep": "yes"}},
 		},
 	}
@@ -159,7 +161,7 @@ func TestDetailsOfInstances(t *testing.T) {
 	require.Equal(t, []pluginsdk.Instance{
 		{ID: "1", State: pluginsdk.StateRunning, Zone: where, Spot: true},
 		{ID: "2", State: pluginsdk.StateRunning, Zone: where, Spot: true, Kept: true},
-		{ID: "3", State: pluginsdk.StateRunning, Zone: where},
+		{ID: "3", State: pluginsdk.StateRunning, Zone: where, Address: "10.132.0.7"},
 	}, list)
 	_, err = p.ListInstances(t.Context(), "linux")
 	require.NoError(t, err)

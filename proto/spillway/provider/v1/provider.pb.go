@@ -1040,7 +1040,8 @@ type Instance struct {
 	Protected     bool                   `protobuf:"varint,6,opt,name=protected,proto3" json:"protected,omitempty"`
 	Unhealthy     bool                   `protobuf:"varint,7,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
 	Hook          Hook                   `protobuf:"varint,8,opt,name=hook,proto3,enum=spillway.provider.v1.Hook" json:"hook,omitempty"`
-	Kept          bool                   `protobuf:"varint,9,opt,name=kept,proto3" json:"kept,omitempty"` // marked as not to be touched: it is never removed
+	Kept          bool                   `protobuf:"varint,9,opt,name=kept,proto3" json:"kept,omitempty"`       // marked as not to be touched: it is never removed
+	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"` // where it is reached: a host, or host:port; empty = not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1137,13 @@ func (x *Instance) GetKept() bool {
 		return x.Kept
 	}
 	return false
+}
+
+func (x *Instance) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type SetDesiredRequest struct {
@@ -2354,7 +2362,7 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x14ListInstancesRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\"U\n" +
 	"\x15ListInstancesResponse\x12<\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1e.spillway.provider.v1.InstanceR\tinstances\"\xba\x02\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1e.spillway.provider.v1.InstanceR\tinstances\"\xd4\x02\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\x05state\x18\x02 \x01(\x0e2#.spillway.provider.v1.InstanceStateR\x05state\x12;\n" +
@@ -2365,7 +2373,9 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\tprotected\x18\x06 \x01(\bR\tprotected\x12\x1c\n" +
 	"\tunhealthy\x18\a \x01(\bR\tunhealthy\x12.\n" +
 	"\x04hook\x18\b \x01(\x0e2\x1a.spillway.provider.v1.HookR\x04hook\x12\x12\n" +
-	"\x04kept\x18\t \x01(\bR\x04kept\"s\n" +
+	"\x04kept\x18\t \x01(\bR\x04kept\x12\x18\n" +
+	"\aaddress\x18\n" +
+	" \x01(\tR\aaddress\"s\n" +
 	"\x11SetDesiredRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\x05R\x06target\x12\x1a\n" +
