@@ -41,9 +41,10 @@ const (
 // agent is the state of one machine. All fields but the channels belong to the
 // goroutine of run.
 type agent struct {
-	o    Options
-	log  *slog.Logger
-	held map[attempt]*heldJob
+	o      Options
+	log    *slog.Logger
+	held   map[attempt]*heldJob
+	beside *beside // the runner that this machine speaks for; nil: it runs jobs itself
 
 	link         *link     // nil while there is none
 	registeredAt time.Time // of this link; zero before Registered
@@ -66,6 +67,7 @@ type agent struct {
 	beat       *time.Timer
 	drainLimit *time.Timer
 	linger     *time.Timer
+	forget     *time.Timer // when an order from before the registration is void
 
 	inbox     chan *runnerv1.RouterMessage
 	linkEnded chan error
@@ -92,14 +94,14 @@ func Run(ctx context.Context, o Options) error {
 	a := newAgent(o)
 	defer a.stopTimers()
 	a.run(ctx)
-	a.heartbeat() // the last word: nothing runs here
+	a.heartbeat() // the last word
 	a.closeLink()
 	a.jobs.Wait()
 	return a.verdict
 }
 
 func newAgent(o Options) *agent {
-	return &agent{
+	a := &agent{
 		o:    o,
 		log:  o.Log.With("machine", o.MachineID),
 		held: map[attempt]*heldJob{},
@@ -111,11 +113,17 @@ func newAgent(o Options) *agent {
 		beat:       stoppedTimer(),
 		drainLimit: stoppedTimer(),
 		linger:     stoppedTimer(),
+		forget:     stoppedTimer(),
 		inbox:      make(chan *runnerv1.RouterMessage), // unbuffered: a link's end comes after all it read
 		linkEnded:  make(chan error, 1),
 		started:    make(chan attempt),
 		ended:      make(chan jobEnd),
 	}
+	if o.Beside != nil {
+		a.beside = &beside{Beside: o.Beside}
+		a.connect.Reset(registerBlind)
+	}
+	return a
 }
 
 func stoppedTimer() *time.Timer {
@@ -125,7 +133,7 @@ func stoppedTimer() *time.Timer {
 }
 
 func (a *agent) stopTimers() {
-	for _, t := range []*time.Timer{a.connect, a.beat, a.drainLimit, a.linger} {
+	for _, t := range []*time.Timer{a.connect, a.beat, a.drainLimit, a.linger, a.forget} {
 		t.Stop()
 	}
 }
@@ -134,6 +142,7 @@ func (a *agent) stopTimers() {
 func (a *agent) run(ctx context.Context) {
 	background := context.WithoutCancel(ctx) // jobs and link end in order, not by ctx
 	ctxDone, drain := ctx.Done(), a.o.Drain
+	states := a.news()
 	for !a.mayLeave() {
 		select {
 		case <-ctxDone:
@@ -146,6 +155,10 @@ func (a *agent) run(ctx context.Context) {
 			a.noticed(n)
 		case why := <-a.o.Health:
 			a.felt(why)
+		case s := <-states:
+			a.saw(s)
+		case <-a.forget.C:
+			a.steer(false)
 		case <-a.drainLimit.C:
 			a.endOfDrain()
 		case <-a.linger.C:
@@ -197,6 +210,9 @@ func (a *agent) receive(ctx context.Context, m *runnerv1.RouterMessage) {
 func (a *agent) registered(r *runnerv1.Registered) {
 	a.registeredAt = time.Now()
 	a.pool = r.GetPool()
+	if a.beside != nil && a.ordered {
+		a.forget.Reset(repeatedWithin)
+	}
 	a.ordered, a.terminate = false, false
 	if every := r.GetHeartbeatEvery().AsDuration(); every > 0 {
 		a.beatEvery = min(max(every, minHeartbeat), maxHeartbeat)
@@ -217,13 +233,13 @@ func (a *agent) heartbeat() {
 	a.sequence++
 	running := a.running()
 	a.send(heartbeatMessage(&runnerv1.Heartbeat{
-		Busy:     int32(len(running)),
+		Busy:     int32(a.busy()),
 		Draining: a.draining(),
 		Running:  running,
 		Sequence: a.sequence,
 
 		Interruption: a.interruption(),
-		Unhealthy:    a.unhealthy,
+		Unhealthy:    a.complaint(),
 	}))
 	a.beat.Reset(a.beatEvery)
 }
@@ -246,11 +262,14 @@ func (a *agent) linkIsGone(err error) {
 	stable := !a.registeredAt.IsZero() && time.Since(a.registeredAt) >= stableAfter
 	a.link, a.registeredAt = nil, time.Time{}
 	a.beat.Stop()
+	if a.beside != nil {
+		a.beside.owed = 0 // the next router gives the order again
+	}
 	for _, h := range a.held {
 		h.sentAt = time.Time{}
 	}
 	if errors.Is(err, ErrUnauthenticated) {
-		a.cutShort(err)
+		a.leaveRefused(err)
 		return
 	}
 	if stable {

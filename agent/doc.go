@@ -15,6 +15,9 @@
 // says of itself (package agent/health) it hands on to the router, and takes no new
 // job that could be lost.
 //
+// Beside another runner (package agent/sidecar) it takes no jobs: it says what that one
+// has, and hands orders to drain on to it.
+//
 // The package decides nothing: not which job to take (it takes what it is given
 // while it has places), not when to leave (the router or a signal says so). A job
 // that is cut short because the machine has to go is not reported as ended: the

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/spillway-ci/spillway/agent/sidecar"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 )
@@ -91,4 +92,37 @@ func TestLingerForAcknowledgements(t *testing.T) {
 	require.False(t, a.linger.Stop(), "it started to wait again")
 	a.lingered = true
 	require.True(t, a.mayLeave())
+}
+
+// fixedBeside is a runner that is told things.
+type fixedBeside struct {
+	sidecar.Watch
+
+	told []sidecar.Order
+}
+
+func (f *fixedBeside) Order(o sidecar.Order) { f.told = append(f.told, o) }
+
+// A router that knows of no drain any more repeats none. Then the runner serves again.
+func TestAnOrderThatIsNotRepeatedIsVoid(t *testing.T) {
+	a := connected(t)
+	f := &fixedBeside{}
+	a.beside = &beside{Beside: f}
+	a.obeyDrain(&runnerv1.Drain{DrainId: 1, Draining: true})
+	require.True(t, f.told[0].Stop)
+	require.False(t, a.forget.Stop())
+	a.registered(&runnerv1.Registered{})
+	require.Len(t, f.told, 1, "it may come in a moment")
+	require.True(t, a.forget.Stop(), "and is waited for")
+	a.steer(false)
+	require.Len(t, f.told, 2)
+	require.False(t, f.told[1].Stop)
+
+	a.obeyDrain(&runnerv1.Drain{DrainId: 2, Draining: true})
+	a.registered(&runnerv1.Registered{})
+	a.obeyDrain(&runnerv1.Drain{DrainId: 2, Draining: true})
+	require.False(t, a.forget.Stop(), "it came")
+	a.registered(&runnerv1.Registered{})
+	require.True(t, a.forget.Stop())
+	require.True(t, f.told[len(f.told)-1].Stop)
 }

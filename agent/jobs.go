@@ -75,6 +75,10 @@ func (a *agent) assign(ctx context.Context, m *runnerv1.Assign) {
 		a.repeat(ref, h)
 		return
 	}
+	if a.beside != nil {
+		a.refuseAll(ref)
+		return
+	}
 	job, err := readJob(m.GetJob())
 	if err != nil {
 		a.refuse(ref, runnerv1.RefusalCode_REFUSAL_CODE_INVALID, err.Error())

@@ -14,13 +14,13 @@ func (a *agent) registerMessage() *runnerv1.RunnerMessage {
 	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{
 		MachineId:  o.MachineID,
 		InstanceId: o.InstanceID,
-		Capacity:   int32(o.Capacity),
+		Capacity:   int32(a.toldCapacity()),
 		Version:    o.Version,
 		Running:    a.answersFor(),
 		Labels:     map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH},
 
 		Interruption: a.interruption(),
-		Unhealthy:    a.unhealthy,
+		Unhealthy:    a.complaint(),
 	}}}
 }
 

@@ -80,6 +80,11 @@ type Options struct {
 	// when it is not any more. nil: it is well.
 	Health <-chan string
 
+	// Beside is the runner that this machine speaks for instead of taking jobs itself;
+	// nil: it takes jobs. Capacity bounds what that runner says it can take; 0: nothing
+	// does.
+	Beside Beside
+
 	Log *slog.Logger // nil: silent
 }
 
@@ -111,7 +116,11 @@ func (o *Options) validate() error {
 	check(!shortText(o.MachineID, MaxIDBytes), "machine id: use at most %d printable ASCII characters without blanks", MaxIDBytes)
 	check(!shortText(o.InstanceID, MaxIDBytes), "instance id: use at most %d printable ASCII characters without blanks", MaxIDBytes)
 	check(!shortText(o.Version, MaxVersionBytes), "version: use at most %d printable ASCII characters without blanks", MaxVersionBytes)
-	check(o.Capacity < 1 || o.Capacity > spillway.MaxCapacityPerInst, "capacity %d: use 1 to %d jobs", o.Capacity, spillway.MaxCapacityPerInst)
+	least := 1
+	if o.Beside != nil {
+		least = 0 // what the runner says
+	}
+	check(o.Capacity < least || o.Capacity > spillway.MaxCapacityPerInst, "capacity %d: use %d to %d jobs", o.Capacity, least, spillway.MaxCapacityPerInst)
 	check(o.DrainTimeout < 0, "drain timeout %s is negative", o.DrainTimeout)
 	check(o.StopGrace < 0, "stop grace %s is negative", o.StopGrace)
 	info, err := os.Stat(o.WorkDir)

@@ -20,9 +20,9 @@ func (a *agent) noticed(n notices.Notice) {
 	if !n.Supersedes(a.notice) {
 		return
 	}
-	busy, _ := a.places()
-	a.log.Warn("the instance will be taken away", "kind", string(n.Kind), "deadline", n.Deadline, "takes_jobs", !n.Kind.Ends(), "running_jobs", busy)
+	a.log.Warn("the instance will be taken away", "kind", string(n.Kind), "deadline", n.Deadline, "takes_jobs", !n.Kind.Ends(), "running_jobs", a.busy())
 	a.notice = n
+	a.steer(false)
 	a.heartbeat()
 }
 

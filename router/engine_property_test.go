@@ -166,7 +166,11 @@ func (s *session) heartbeat(t *rapid.T) {
 		h.counted = false
 	}
 	s.confirm(m, running)
-	m.busy = len(running) + rapid.IntRange(0, 1).Draw(t, "foreign")
+	foreign := rapid.IntRange(0, 1).Draw(t, "foreign")
+	if foreign > 0 || m.foreign > 0 {
+		m.lastUsed = s.now
+	}
+	m.busy, m.foreign = len(running)+foreign, foreign
 	m.full = false
 	draining := m.draining || rapid.IntRange(0, 5).Draw(t, "stopping") == 0
 	m.stopped = draining && (m.stopped || !m.draining)

@@ -14,6 +14,7 @@ type machine struct {
 	pool     *pool // nil while no pool of that name is configured
 	holds    []*hold
 	unheard  int // holds that its last heartbeat could not count yet
+	foreign  int // jobs of others that its last heartbeat counted, as a sidecar's
 	places   int // free, as its pool knows
 	rank     int // in the pool's freelist
 	silent   bool

@@ -138,7 +138,11 @@ func (e *Engine) Heartbeat(now time.Time, id spillway.MachineID, busy int, drain
 		// It came behind the acknowledgement, and the shell took both in at one time.
 		m.HeartbeatAt = m.DrainAckedAt.Add(time.Millisecond)
 	}
-	m.Busy = max(0, busy)
+	foreign := max(0, busy-len(running))
+	if foreign > 0 || m.foreign > 0 {
+		m.LastUsedAt = e.now // a job that others gave it runs, or ran until now
+	}
+	m.Busy, m.foreign = max(0, busy), foreign
 	m.full = false
 	for _, h := range m.holds {
 		m.count(h, false)

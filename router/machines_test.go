@@ -31,6 +31,27 @@ func TestPlacesThatOthersUseAreNotGivenAway(t *testing.T) {
 	require.Len(t, d.Plan(d.now), 1)
 }
 
+// A sidecar's machine is given its jobs by GitLab: it has been idle only since the last
+// of them was seen to be over.
+func TestJobsOfOthersAreUses(t *testing.T) {
+	d := newDesk(t, newPool("linux", 0, 3))
+	d.connect("m1", "linux", 3)
+	registered := d.machine("m1").LastUsedAt
+	d.wait(time.Second)
+	d.Heartbeat(d.now, "m1", 0, false, nil)
+	require.Equal(t, registered, d.machine("m1").LastUsedAt)
+	d.wait(time.Second)
+	d.Heartbeat(d.now, "m1", 1, false, nil)
+	require.Equal(t, d.now, d.machine("m1").LastUsedAt)
+	d.wait(time.Second)
+	d.Heartbeat(d.now, "m1", 0, false, nil)
+	ended := d.now
+	require.Equal(t, ended, d.machine("m1").LastUsedAt, "it ended at some time since the last heartbeat")
+	d.wait(time.Second)
+	d.Heartbeat(d.now, "m1", 0, false, nil)
+	require.Equal(t, ended, d.machine("m1").LastUsedAt)
+}
+
 func TestA5_FullMachineGetsNothingBeforeItsNextHeartbeat(t *testing.T) {
 	d := newDesk(t, newPool("linux", 0, 2, "a", "b"))
 	d.connect("m1", "linux", 2)

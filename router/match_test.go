@@ -66,7 +66,7 @@ func runner(list ...string) spillway.Capability { return spillway.Capability{Tag
 func untagged(c spillway.Capability) spillway.Capability  { c.RunUntagged = true; return c }
 func protected(c spillway.Capability) spillway.Capability { c.Protected = true; return c }
 
-func of(origin string, r spillway.Requirement) spillway.Requirement { r.Origin = origin; return r }
+func of(origin string, r spillway.Requirement) spillway.Requirement  { r.Origin = origin; return r }
 func ofGitLab(url string, c spillway.Capability) spillway.Capability { c.Origin = url; return c }
 
 func protectedJob(r spillway.Requirement) spillway.Requirement { r.Protected = true; return r }

@@ -32,6 +32,7 @@ type twin struct {
 	capacity, busy                     int
 	connected, draining, stopped, full bool
 	heardAt, lastUsed                  time.Time
+	foreign                            int
 	holds                              map[router.JobRef]*twinHold
 	refused                            map[spillway.JobClass]time.Time // until when
 }

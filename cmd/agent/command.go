@@ -32,9 +32,12 @@ hook of its group). It tells the router, takes no more jobs, and goes on with th
 that run. "auto" asks the link-local address once who answers there; where you know
 the cloud, name it.
 
+` + sidecarHelp + `
+
 Signals:
   SIGTERM, SIGINT   take no more jobs, wait for those that run (--drain-timeout), leave;
-                    a second one cuts them short
+                    a second one cuts them short. With --sidecar a runner that was
+                    not started here goes on
   SIGHUP            cut the jobs short and leave: whoever started this machine is gone
 
 Exit codes:
@@ -51,6 +54,7 @@ type flags struct {
 	plaintext                    bool
 	cloud, metadataEndpoint      string
 	check                        health.Check
+	sidecar                      sidecarFlags
 	options                      agent.Options
 }
 
@@ -63,12 +67,7 @@ func newCommand() *cobra.Command {
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%w: unexpected argument %q", errUsage, args[0])
-			}
-			return nil
-		},
+		Args:          f.sidecar.args,
 		RunE: func(command *cobra.Command, _ []string) error {
 			options, err := f.complete(command)
 			if err != nil {
@@ -80,6 +79,9 @@ func newCommand() *cobra.Command {
 			defer stop()
 			options.Drain = drain
 			if err := f.listenToItself(ctx, &options, &watching); err != nil {
+				return err
+			}
+			if err := f.sidecar.speakFor(ctx, &options, &watching); err != nil {
 				return err
 			}
 			return agent.Run(ctx, options)
@@ -111,6 +113,7 @@ func (f *flags) declare(command *cobra.Command) {
 	set.StringVar(&f.ca, "ca-file", "", "PEM file of the authorities that may vouch for the router (default the system's)")
 	set.StringVar(&f.cert, "cert", "", "PEM file of this machine's certificate, for mutual TLS")
 	set.StringVar(&f.key, "key", "", "PEM file of its key")
+	f.sidecar.declare(command)
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -127,6 +130,9 @@ func (f *flags) complete(command *cobra.Command) (agent.Options, error) {
 		return o, fmt.Errorf("%w: --drain-timeout and --stop-grace must be more than 0", errUsage)
 	}
 	if err := f.checkSelf(); err != nil {
+		return o, err
+	}
+	if err := f.sidecar.complete(command, &o); err != nil {
 		return o, err
 	}
 	if err := f.credentials(&o); err != nil {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/spillway-ci/spillway/agent/sidecar/sidecartest"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 )
@@ -31,6 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	sidecartest.Main()
 	if os.Getenv(asAgent) != "" {
 		main()
 	}
@@ -112,6 +114,7 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	p := &process{Cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})}
 	p.Env = append([]string{asAgent + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}, env...)
 	p.Stderr = &p.stderr
+	p.WaitDelay = time.Second // what it started may have inherited it
 	require.NoError(t, p.Start())
 	go func() {
 		defer close(p.ended)
