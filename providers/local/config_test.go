@@ -3,7 +3,10 @@ package local_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
@@ -65,6 +68,91 @@ func TestInvalidConfigs(t *testing.T) {
 				Config: string(object(t, config)), Mistakes: []string{c.says}, BeyondSchema: c.beyond,
 			})
 		})
+	}
+}
+
+func commands(t *testing.T, change map[string]any) map[string]any {
+	t.Helper()
+	group := map[string]any{"name": "runners", "max": 5, "command": []any{"sh", "-c", "exec sleep 1000"}}
+	for k, v := range change {
+		group[k] = v
+	}
+	return map[string]any{"groups": []any{group}, "work_dir": t.TempDir()}
+}
+
+// A command needs nothing of the agent's; a sidecar does.
+func TestValidCommands(t *testing.T) {
+	agent, _ := stub(t, sleeps)
+	all := commands(t, map[string]any{"command": []any{"/bin/echo", "{instance}-{metrics_port}-{work_dir}-{group}", "{{}}", strings.Repeat("x", local.MaxPartBytes)}, "stop_signal": "SIGQUIT", "min": 0})
+	long := make([]any, local.MaxCommandParts)
+	for i := range long {
+		long[i] = "true"
+	}
+	beside := settings(t, agent)
+	beside["groups"] = []any{
+		map[string]any{"name": "runners", "max": 5, "command": []any{"true", "{metrics_port}"}, "sidecar": true},
+		map[string]any{"name": "agents", "max": 5},
+		map[string]any{"name": "alone", "max": 5, "command": []any{"true"}, "sidecar": false, "stop_signal": "SIGTERM"},
+	}
+	for name, config := range map[string]map[string]any{
+		"plain": commands(t, nil), "all": all, "many parts": commands(t, map[string]any{"command": long}), "all kinds of groups": beside,
+	} {
+		t.Run(name, func(t *testing.T) {
+			providertest.RunConfigs(t, fresh, providertest.ConfigCase{Config: string(object(t, config))})
+		})
+	}
+}
+
+func TestInvalidCommands(t *testing.T) {
+	tooMany := make([]any, local.MaxCommandParts+1)
+	for i := range tooMany {
+		tooMany[i] = "true"
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("t"), 0o600))
+	for name, c := range map[string]struct {
+		change map[string]any
+		says   string
+		beyond bool // the schema's knowledge
+	}{
+		"empty":                    {map[string]any{"command": []any{}}, "command", false},
+		"too many parts":           {map[string]any{"command": tooMany}, "command", false},
+		"a part too long":          {map[string]any{"command": []any{"true", strings.Repeat("x", local.MaxPartBytes+1)}}, "command[1]", false},
+		"a part with a zero":       {map[string]any{"command": []any{"true", "\x00"}}, "command[1]", true},
+		"a string":                 {map[string]any{"command": "true"}, "command", false},
+		"no such program":          {map[string]any{"command": []any{"/nowhere/runner"}}, "command[0]", true},
+		"a program by placeholder": {map[string]any{"command": []any{"{work_dir}/run"}}, "name the program itself", true},
+		"an unknown placeholder":   {map[string]any{"command": []any{"true", "{port}"}}, "no placeholder {port}", true},
+		"a lone brace":             {map[string]any{"command": []any{"true", "a}"}}, "belongs to no placeholder", true},
+		"an open brace":            {map[string]any{"command": []any{"true", "{instance"}}, "belongs to no placeholder", true},
+		"the agent's capacity":     {map[string]any{"capacity": 2}, "capacity", false},
+		"the agent's token":        {map[string]any{"token_file": file}, "token_file", false},
+		"another signal":           {map[string]any{"stop_signal": "SIGKILL"}, "stop_signal", false},
+		"a sidecar without agent":  {map[string]any{"sidecar": true, "command": []any{"true", "{metrics_port}"}}, "agent", false},
+		"a sidecar that is deaf":   {map[string]any{"sidecar": true}, "{metrics_port}", true},
+		"a signal beside":          {map[string]any{"sidecar": true, "command": []any{"true", "{metrics_port}"}, "stop_signal": "SIGQUIT"}, "the sidecar stops the command", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := commands(t, c.change)
+			if sidecar := c.change["sidecar"] != nil && c.says != "agent"; sidecar {
+				agent, _ := stub(t, sleeps)
+				config["agent"], config["router"], config["token_file"] = agent, "127.0.0.1:1", file
+			}
+			providertest.RunConfigs(t, fresh, providertest.ConfigCase{
+				Config: string(object(t, config)), Mistakes: []string{c.says}, BeyondSchema: c.beyond,
+			})
+		})
+	}
+}
+
+// What goes with a command means nothing without one.
+func TestTheAgentTakesNoCommandsSettings(t *testing.T) {
+	agent, _ := stub(t, sleeps)
+	for name, beyond := range map[string]bool{"stop_signal": false, "sidecar": true} {
+		config := settings(t, agent)
+		group := config["groups"].([]any)[0].(map[string]any)
+		group[name] = map[string]any{"stop_signal": "SIGTERM", "sidecar": true}[name]
+		providertest.RunConfigs(t, fresh, providertest.ConfigCase{Config: string(object(t, config)), Mistakes: []string{name}, BeyondSchema: beyond})
 	}
 }
 

@@ -37,6 +37,7 @@ type group struct {
 // provider's lock guards state; orders go to its own goroutine.
 type instance struct {
 	id         string
+	port       int // of 127.0.0.1; 0 = it has none
 	number     int // in order of launch
 	state      pluginsdk.InstanceState
 	launchedAt time.Time
@@ -68,7 +69,7 @@ func (g *group) status() pluginsdk.GroupStatus {
 func (g *group) list() []pluginsdk.Instance {
 	list := make([]pluginsdk.Instance, 0, len(g.instances))
 	for _, in := range g.newestFirst("") {
-		list = append(list, pluginsdk.Instance{ID: in.id, State: in.state, LaunchedAt: in.launchedAt, Zone: "local"})
+		list = append(list, pluginsdk.Instance{ID: in.id, State: in.state, LaunchedAt: in.launchedAt, Zone: "local", Address: in.address()})
 	}
 	return list
 }
@@ -123,12 +124,11 @@ func (p *Provider) launch(g *group, delay time.Duration) {
 		orders:     make(chan order, maxOrders),
 	}
 	g.instances[in.id] = in
-	spec := p.mu.config.process(g, in.id)
-	p.instances.Go(func() { p.live(g, in, spec, delay) })
+	p.instances.Go(func() { p.live(g, in, delay) })
 }
 
 // live is the whole life of an instance. It owns the process.
-func (p *Provider) live(g *group, in *instance, spec processSpec, delay time.Duration) {
+func (p *Provider) live(g *group, in *instance, delay time.Duration) {
 	boot := time.NewTimer(delay)
 	defer boot.Stop()
 	select {
@@ -136,24 +136,32 @@ func (p *Provider) live(g *group, in *instance, spec processSpec, delay time.Dur
 		return
 	case <-boot.C:
 	}
-	if !p.starts(in) {
+	spec, ok, err := p.starts(g, in)
+	if !ok {
 		return
 	}
 	started := time.Now()
-	err := run(spec, in.orders)
+	if err == nil {
+		err = run(spec, in.orders)
+	}
 	p.ended(g, in, time.Since(started), err)
 }
 
 // starts makes a creating instance a running one. From here on it can't be
 // withdrawn.
-func (p *Provider) starts(in *instance) bool {
+func (p *Provider) starts(g *group, in *instance) (spec processSpec, ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in.state != pluginsdk.StateCreating {
-		return false
+		return processSpec{}, false, nil
 	}
 	in.state = pluginsdk.StateRunning
-	return true
+	if asksForPort(g.Command) {
+		if in.port, err = p.freePort(); err != nil {
+			return processSpec{}, true, err
+		}
+	}
+	return p.mu.config.process(g, in.id, in.port), true, nil
 }
 
 // ended takes an instance whose processes are gone out of the group, and replaces
@@ -193,7 +201,7 @@ func (g *group) fail(in *instance, err error) {
 	g.failures = append(g.failures, pluginsdk.GroupFailure{
 		ID:      in.id,
 		Kind:    pluginsdk.KindTransient,
-		Message: fmt.Sprintf("the agent ended right after its start: %s", reason),
+		Message: fmt.Sprintf("the instance ended right after its start: %s", reason),
 		At:      time.Now(),
 	})
 }

@@ -34,7 +34,9 @@ func TestEarlyEndsAreCrashesAndAReplacementThatLivesIsNone(t *testing.T) {
 	p, g := waiting(t, 1)
 	end := func(after time.Duration) {
 		for _, in := range g.instances {
-			require.True(t, p.starts(in))
+			_, ok, err := p.starts(g, in)
+			require.NoError(t, err)
+			require.True(t, ok)
 			in.orders <- order{} // so that its goroutine ends
 			p.ended(g, in, after, nil)
 		}

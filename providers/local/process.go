@@ -18,20 +18,60 @@ type processSpec struct {
 	args       []string
 	dir        string // of this instance alone, made and deleted by run
 	instanceID string
+	signals    signals
 }
 
-// process says how an instance of g is started. SIGTERM has the agent drain for
-// most of our grace, so that it is gone before SIGKILL and leaves nothing behind.
-func (c *config) process(g *group, id string) processSpec {
-	dir := filepath.Join(c.WorkDir, id)
+// signals are what tells a process to end.
+type signals struct {
+	stop  unix.Signal // in its own time
+	hurry unix.Signal // at once: we are about to go, or are gone
+	alone bool        // they are for the process, and not for its group
+}
+
+var (
+	// SIGHUP means to an agent that whoever started it is gone.
+	agentSignals = signals{stop: unix.SIGTERM, hurry: unix.SIGHUP}
+	// What a command has started is for the command to end, and SIGHUP may mean to it
+	// that its configuration has changed.
+	commandSignals = signals{stop: unix.SIGTERM, hurry: unix.SIGTERM, alone: true}
+)
+
+// process says how an instance of g is started. port is the one that is its own; 0
+// where none is asked for.
+func (c *config) process(g *group, id string, port int) processSpec {
+	spec := processSpec{program: c.Agent, dir: filepath.Join(c.WorkDir, id), instanceID: id, signals: agentSignals}
+	if g.usesAgent() {
+		spec.args = c.agentArgs(g, id, spec.dir)
+	}
+	if g.Command == nil {
+		return spec
+	}
+	command := filled(g.Command, map[string]string{
+		instanceMark: id, portMark: strconv.Itoa(port), workDirMark: spec.dir, groupMark: g.Name,
+	})
+	if g.Sidecar {
+		spec.args = append(spec.args, "--sidecar", "--runner-metrics", "http://"+addressAt(port)+"/metrics", "--exec", "--")
+		spec.args = append(spec.args, command...)
+		return spec
+	}
+	spec.program, spec.args, spec.signals = command[0], command[1:], commandSignals
+	spec.signals.stop = stopSignals[g.StopSignal]
+	return spec
+}
+
+// agentArgs has SIGTERM drain the agent for most of our grace, so that it is gone
+// before SIGKILL and leaves nothing behind.
+func (c *config) agentArgs(g *group, id, dir string) []string {
 	args := []string{
 		"--router", c.Router,
 		"--token-file", g.TokenFile,
 		"--instance-id", id,
-		"--capacity", strconv.Itoa(g.Capacity),
 		"--work-dir", dir,
 		"--drain-timeout", atLeast(c.StopGrace*7/10, time.Millisecond).String(),
 		"--stop-grace", atLeast(c.StopGrace*2/10, time.Millisecond).String(),
+	}
+	if g.Command == nil {
+		args = append(args, "--capacity", strconv.Itoa(g.capacity()))
 	}
 	if c.Plaintext {
 		args = append(args, "--plaintext")
@@ -39,7 +79,7 @@ func (c *config) process(g *group, id string) processSpec {
 	if c.CAFile != "" {
 		args = append(args, "--ca-file", c.CAFile)
 	}
-	return processSpec{program: c.Agent, args: args, dir: dir, instanceID: id}
+	return args
 }
 
 func atLeast(d, least time.Duration) time.Duration { return max(d, least) }
@@ -56,16 +96,15 @@ func run(s processSpec, orders <-chan order) error {
 	cmd.Dir = s.dir
 	cmd.Env = environment(s)
 	cmd.Stderr = os.Stderr // the plugin's own, which its host reads; standard output is the host's protocol
-	// SIGHUP means to an agent that whoever started it is gone, and ends whatever
-	// else was configured as the agent. The kernel sends it when the thread that
-	// started the process ends, so that thread must stay as long as the process.
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGHUP}
+	// The kernel sends the signal when the thread that started the process ends, so
+	// that thread must stay as long as the process.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: s.signals.hurry}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the agent: %w", err)
+		return fmt.Errorf("start %s: %w", filepath.Base(s.program), err)
 	}
-	supervise(cmd.Process.Pid, orders)
+	supervise(cmd.Process.Pid, s.signals, orders)
 	killInstance(cmd.Process.Pid, s.instanceID)
 	return cmd.Wait()
 }
@@ -84,7 +123,7 @@ func environment(s processSpec) []string {
 
 // supervise carries out orders until the process has ended, and ends the rest of
 // its group then. It is not reaped here: until that, nobody else can get its id.
-func supervise(pid int, orders <-chan order) {
+func supervise(pid int, how signals, orders <-chan order) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -99,7 +138,7 @@ func supervise(pid int, orders <-chan order) {
 			_ = unix.Kill(-pid, unix.SIGKILL)
 			return
 		case o := <-orders:
-			_ = unix.Kill(-pid, o.signal())
+			how.send(pid, o)
 			limit.Reset(o.grace)
 		case <-limit.C:
 			_ = unix.Kill(-pid, unix.SIGKILL)
@@ -107,11 +146,16 @@ func supervise(pid int, orders <-chan order) {
 	}
 }
 
-func (o order) signal() unix.Signal {
+// send tells the process. One that has ended is what was wanted.
+func (s signals) send(pid int, o order) {
+	signal := s.stop
 	if o.hurry {
-		return unix.SIGHUP
+		signal = s.hurry
 	}
-	return unix.SIGTERM
+	if !s.alone {
+		pid = -pid
+	}
+	_ = unix.Kill(pid, signal)
 }
 
 // awaitExit returns when the child has ended, and leaves it unreaped.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/agent/sidecar/sidecartest"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/providers/local"
 )
@@ -298,6 +299,7 @@ func TestWhatIsNotThere(t *testing.T) {
 const asPlugin = "SPILLWAY_TEST_AS_PLUGIN_WITH"
 
 func TestMain(m *testing.M) {
+	sidecartest.Main()
 	if config := os.Getenv(asPlugin); config != "" {
 		p := local.New()
 		if p.Configure(context.Background(), []byte(config)) != nil {

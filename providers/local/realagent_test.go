@@ -71,6 +71,12 @@ func (r *router) wait(t *testing.T, what func(*runnerv1.RunnerMessage) bool) *ru
 	}
 }
 
+// register waits for the next machine's registration.
+func (r *router) register(t *testing.T) *runnerv1.Register {
+	t.Helper()
+	return r.wait(t, func(m *runnerv1.RunnerMessage) bool { return m.GetRegister() != nil }).GetRegister()
+}
+
 // The whole way: an instance is asked for, its agent registers under the
 // instance's id and runs a job; removing it has the agent drain, and neither a
 // process nor a file of it is left.
