@@ -73,6 +73,10 @@ chaos: ## 2,000 random fault stories (SEED=n for the first), 500 kills of plugin
 e2e: ## real control planes, plugins, agents and Redis
 	$(GO) test -count=1 -v ./cmd/controlplane
 
+.PHONY: e2e-runner
+e2e-runner: ## a real gitlab-runner, named by GITLAB_RUNNER_BIN, and its double
+	$(GO) test -count=1 -v ./gitlab/realrunner
+
 .PHONY: bench
 bench: ## ratios against peers and limits, in one run (BENCHFLAGS: -short, -run REGEX, --help)
 	cd internal/bench && $(GO) run . $(BENCHFLAGS)
