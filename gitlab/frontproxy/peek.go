@@ -1,0 +1,74 @@
+package frontproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+)
+
+// peek reads a request's body, up to maxPeekBytes, and puts it back so that exactly the
+// same is passed on. whole says that this was all of it.
+func peek(w http.ResponseWriter, r *http.Request) (head []byte, whole bool, err error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, true, nil
+	}
+	// A client that doesn't send what it announced would keep us for ever. Not every
+	// ResponseWriter has deadlines; one that has none is a test's.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(peekTimeout))
+	head, whole, err = readHead(r.Body, maxPeekBytes)
+	if err != nil {
+		return nil, false, err // the deadline stays: see sayAndClose
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	r.Header.Del("Expect") // the client has sent it already
+	if !whole {
+		r.Body = joined{io.MultiReader(bytes.NewReader(head), r.Body), r.Body}
+		return head, false, nil
+	}
+	if len(r.Trailer) > 0 { // they travel only with a body of unknown length
+		r.Body = joined{bytes.NewReader(head), r.Body}
+		return head, true, nil
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(head)), int64(len(head)), nil
+	// So that a connection that GitLab has closed meanwhile, before anything was sent, is
+	// no failure.
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(head)), nil }
+	return head, true, nil
+}
+
+// readHead reads up to limit bytes, and says whether that was all there is.
+func readHead(from io.Reader, limit int) (head []byte, whole bool, err error) {
+	head, err = io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if err != nil {
+		return head, false, err
+	}
+	return head, len(head) <= limit, nil
+}
+
+// headFields reads fields of a JSON object of which the end may be missing: each that
+// stands whole in the head, into what fields has for it. It reports whether the head is
+// the beginning of an object.
+func headFields(head []byte, fields map[string]any) bool {
+	dec := json.NewDecoder(bytes.NewReader(head))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return true
+		}
+		name, _ := t.(string)
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return true
+		}
+		if into, ok := fields[name]; ok {
+			_ = json.Unmarshal(raw, into) // of the wrong type: as if it were missing
+		}
+	}
+	return true
+}
