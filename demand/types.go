@@ -90,4 +90,7 @@ type View struct {
 	Classes []Class
 	At      time.Time // when the facts in it were true
 	Partial bool      // a lower bound: some of it could not be read
+	// Lacking says of which origins (spillway.Requirement.Origin) it is a lower bound, and
+	// why; of the others it is whole. Empty where Partial: it may be of any.
+	Lacking map[string]string
 }

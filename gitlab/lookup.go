@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 )
 
 // Job reads one job (doc/api/jobs.md, "Get a single job"). ErrNotFound: it is deleted, or
@@ -50,4 +52,24 @@ func (c *Client) Pipeline(ctx context.Context, projectID, pipelineID int64) (Pip
 		return PipelineRef{}, fmt.Errorf("%s: %w: it is about pipeline %d", k.what, ErrProtocol, p.ID)
 	}
 	return PipelineRef(p), nil
+}
+
+// GroupID finds a group by its full path (doc/api/groups.md, "Retrieve a group").
+// ErrNotFound: there is none, or it is hidden from this token.
+func (c *Client) GroupID(ctx context.Context, path string) (int64, error) {
+	var g struct {
+		ID       int64  `json:"id"`
+		FullPath string `json:"full_path"`
+	}
+	k := call{
+		what: "gitlab: read group " + quote(path), right: rightProjects,
+		method: http.MethodGet, path: "api/v4/groups/" + escaped(path), query: url.Values{"with_projects": {"false"}},
+	}
+	if err := c.api(ctx, k, func(a answer) error { return a.decode(&g) }); err != nil {
+		return 0, err
+	}
+	if g.ID <= 0 || !strings.EqualFold(g.FullPath, path) {
+		return 0, fmt.Errorf("%s: %w: it is about group %s", k.what, ErrProtocol, quote(g.FullPath))
+	}
+	return g.ID, nil
 }

@@ -71,6 +71,10 @@ type Machine struct {
 	InterruptionKind     string    // spot|rebalance|maintenance|terminating; empty = none
 	InterruptionDeadline time.Time // when it goes; zero = unknown
 	Unhealthy            string    // why it says that it is broken; empty = healthy
+
+	// Paused: GitLab gives its runner no job until somebody resumes it there. It is
+	// added by whoever looks, and not kept with the machine's record.
+	Paused bool
 }
 
 // InUse is the number of places that can't be given away: what the machine says
@@ -83,4 +87,7 @@ type DrainOrder struct {
 	On        bool
 	Terminate bool // leave when the last job has ended
 	Reason    string
+	// At is since when the order stands, by the store's clock: set by the store, and
+	// kept when a standing order is given again. Zero on the way there.
+	At time.Time
 }

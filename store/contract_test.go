@@ -26,6 +26,7 @@ var (
 	_ scaler.Memory     = (*store.Store)(nil)
 	_ scaler.LeaseStore = (*store.Store)(nil)
 	_ collect.Counter   = (*store.Store)(nil)
+	_ collect.Store     = (*store.Store)(nil)
 )
 
 func TestContractEmbedded(t *testing.T) {

@@ -14,7 +14,10 @@
 //	{c:<class>}  the queue of one job class (scripts/queue.lua has its form)
 //	{i:<n>}      which class a job id belongs to, and the order of first pushes
 //	{q}          the classes with their requirements, and the pools
-//	{m:<pool>}   machines and the orders to drain them
+//	{m:<pool>}   machines, the orders to drain them, and the books of their routed
+//	             jobs (scripts/book.lua has their form)
+//	{r:<id>}     in which pools' books a routed job may be
+//	{b:<name>}   a board
 //	{l:<name>}   a lease
 //	{p:<pool>}   what a pool's loop remembers: state and ledger
 //	{v}          the views of pools for other replicas
@@ -24,6 +27,10 @@
 // crash leaves between them is an entry without a job: the same push again repairs
 // it, and Reap tidies it away. Claims, ends and releases are one script for each
 // class; the attempt number in each of them refuses what comes too late.
+//
+// A routed job is one that GitLab gave out through us. Whether its machine is under an
+// order to drain and whether it is booked is one script in the slot of the pool, and
+// so is the order: a job is in the book before the order, or not at all.
 //
 // The store is to be the server's only tenant that fills its memory, with the
 // policy noeviction: an evicted key would be a lost job.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,18 @@ func Indexed(t *testing.T, s *Store, id spillway.JobID) bool {
 	return classes[0] != ""
 }
 
+// FillBook writes a machine's book with n open jobs, 0 to n−1, as n begins would.
+func FillBook(t *testing.T, s *Store, j RoutedJob, n int) {
+	t.Helper()
+	keys, text, holders := s.machineKeys(j.Pool), fmt.Sprint(n, " ", j.Begun.UnixMicro()), make([]any, 0, 2*n)
+	for i := range n {
+		text += fmt.Sprintf("\n%d %d %d", i, j.Begun.UnixMicro(), j.Until.UnixMicro())
+		holders = append(holders, i, string(j.Machine))
+	}
+	require.NoError(t, s.rdb.HSet(t.Context(), keys[3], string(j.Machine), text).Err())
+	require.NoError(t, s.rdb.HSet(t.Context(), keys[4], holders...).Err())
+}
+
 // ForgetScripts makes a server forget the texts of all scripts.
 func ForgetScripts(t *testing.T, s *Store) {
 	t.Helper()
@@ -67,6 +80,7 @@ var (
 	EncodeMachine = encodeMachine
 	DecodeEvents  = decodeEvents
 	DecodeNotice  = decodeNotice
+	DecodeBook    = decodeBook
 	ErrContent    = errContent
 	ShardsFor     = shardsFor
 )
@@ -105,20 +119,21 @@ func ScriptSHAs() map[string]string {
 		"apply": applyScript, "cancel": cancelScript, "claim": claimScript, "counts": countsScript, "drain": drainScript,
 		"dropclass": dropClassScript, "index": indexScript, "lease": leaseScript, "machines": machinesScript, "memory": memoryScript,
 		"push": pushScript, "reap": reapScript, "records": recordsScript, "reject": rejectScript, "release": releaseScript,
-		"renew": renewScript, "touch": touchScript,
+		"renew": renewScript, "touch": touchScript, "begin": beginScript, "finish": finishScript, "routed": routedScript, "board": boardScript,
+		"pools": poolsScript,
 	} {
 		shas[name] = s.sha
 	}
 	return shas
 }
 
-// ScriptNames are the files of our scripts; queue is a part of others.
+// ScriptNames are the files of our scripts; queue and book are parts of others.
 func ScriptNames(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := scriptFiles.ReadDir("scripts")
 	require.NoError(t, err)
 	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".lua"); name != "queue" {
+		if name := strings.TrimSuffix(f.Name(), ".lua"); name != "queue" && name != "book" {
 			names = append(names, name)
 		}
 	}

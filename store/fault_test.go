@@ -65,9 +65,23 @@ func operations(s *store.Store) map[string]struct {
 			_, err := s.HoldLeases(ctx, []string{"l"}, "h", time.Minute)
 			return err
 		}},
-		"state":     {true, func(ctx context.Context) error { return s.SavePoolState(ctx, "p", 1, nil) }},
-		"ledger":    {true, func(ctx context.Context) error { return s.AppendLedger(ctx, "p", 1, nil) }},
-		"drain":     {true, func(ctx context.Context) error { return s.OrderDrain(ctx, "p", []router.DrainOrder{{Machine: "m"}}) }},
+		"state":  {true, func(ctx context.Context) error { return s.SavePoolState(ctx, "p", 1, nil) }},
+		"ledger": {true, func(ctx context.Context) error { return s.AppendLedger(ctx, "p", 1, nil) }},
+		"drain":  {true, func(ctx context.Context) error { return s.OrderDrain(ctx, "p", []router.DrainOrder{{Machine: "m"}}) }},
+		"board":  {true, func(ctx context.Context) error { return s.PutBoard(ctx, "b", 1, nil, time.Minute) }},
+		"fact":   {true, func(ctx context.Context) error { return s.PublishFact(ctx, "t", nil) }},
+		"poke":   {true, func(ctx context.Context) error { return s.PublishPoke(ctx) }},
+		"begin": {true, func(ctx context.Context) error {
+			now := time.Now()
+			_, err := s.BeginRouted(ctx, store.RoutedJob{ID: "1", Pool: "p", Machine: "m", Begun: now, Until: now.Add(time.Hour)})
+			return err
+		}},
+		// It begins with a look, so that a server that says nothing has changed nothing.
+		"end":       {false, func(ctx context.Context) error { _, err := s.EndRouted(ctx, "1"); return err }},
+		"routed":    {false, func(ctx context.Context) error { _, err := s.Routed(ctx, "p"); return err }},
+		"ordered":   {false, func(ctx context.Context) error { _, _, err := s.Ordered(ctx, "p", "m"); return err }},
+		"see board": {false, func(ctx context.Context) error { _, _, err := s.Board(ctx, "b"); return err }},
+		"facts":     {false, func(ctx context.Context) error { _, err := s.Facts(ctx, "t"); return err }},
 		"counts":    {false, func(ctx context.Context) error { _, err := s.Counts(ctx); return err }},
 		"get":       {false, func(ctx context.Context) error { _, err := s.Get(ctx, "1"); return err }},
 		"list":      {false, func(ctx context.Context) error { _, _, err := s.List(ctx, nil, 1, ""); return err }},

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,18 +13,15 @@ import (
 	"github.com/spillway-ci/spillway/router"
 )
 
-// maxReasonBytes bounds the reason kept with a drain order [bytes].
-const maxReasonBytes = 512
+var machinesScript = mustScript("machines", "book")
 
-var (
-	machinesScript = mustScript("machines")
-	drainScript    = mustScript("drain")
-)
-
+// machineKeys are the keys of a pool's machines, in the order of scripts/book.lua.
 func (s *Store) machineKeys(pool string) []string {
 	tag := "m:" + pool
-	return []string{s.key(tag, "machines"), s.key(tag, "seen"), s.key(tag, "drains")}
+	return []string{s.key(tag, "machines"), s.key(tag, "seen"), s.drainKey(pool), s.key(tag, "book"), s.key(tag, "holders")}
 }
+
+func (s *Store) drainKey(pool string) string { return s.key("m:"+pool, "drains") }
 
 // PutMachines registers machines, or renews what is known of them, for the
 // MachineTTL from now on by the server's clock.
@@ -54,7 +50,8 @@ func (s *Store) PutMachines(ctx context.Context, machines []router.Machine) erro
 	return failed("put machines", s.writeMachines(ctx, contents), writing)
 }
 
-// RemoveMachines forgets machines of a pool, and the orders to drain them.
+// RemoveMachines forgets machines of a pool, the orders to drain them, and the books
+// of their routed jobs.
 func (s *Store) RemoveMachines(ctx context.Context, pool string, ids []spillway.MachineID) error {
 	ctx, done := s.begin(ctx)
 	defer done()
@@ -159,62 +156,4 @@ func decodeLive(text string, now time.Time) (m router.Machine, live bool, err er
 	}
 	m, err = decodeMachine(content)
 	return m, true, err
-}
-
-// OrderDrain asks for machines to take no more jobs (On), or takes that back. It
-// returns when the orders are on record; DrainPokes tells the routers.
-func (s *Store) OrderDrain(ctx context.Context, pool string, orders []router.DrainOrder) error {
-	ctx, done := s.begin(ctx)
-	defer done()
-	items := make([]poolItem, len(orders))
-	for i, o := range orders {
-		items[i] = poolItem{pool: pool, name: string(o.Machine)}
-		if !o.On {
-			continue
-		}
-		if len(o.Reason) > maxReasonBytes {
-			o.Reason = strings.ToValidUTF8(o.Reason[:maxReasonBytes], "")
-		}
-		content, err := json.Marshal(storedDrain{o.Terminate, o.Reason})
-		if err != nil {
-			return fmt.Errorf("store: order drain: %w", err)
-		}
-		items[i].content = string(content)
-	}
-	for _, batch := range split(items, func(i *poolItem) int { return len(i.content) }) {
-		args := []any{s.channel("drains"), s.opt.MachineTTL.Milliseconds()}
-		for _, item := range batch {
-			args = append(args, item.name, item.content)
-		}
-		if _, err := s.runOne(ctx, call{drainScript, s.machineKeys(pool)[2:], args}); err != nil {
-			return failed("order drain", err, writing)
-		}
-	}
-	return nil
-}
-
-type storedDrain struct {
-	Terminate bool   `json:"terminate,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-}
-
-// Drains returns the orders in force for a pool's machines. A machine without one
-// is to take jobs.
-func (s *Store) Drains(ctx context.Context, pool string) (map[spillway.MachineID]router.DrainOrder, error) {
-	ctx, done := s.begin(ctx)
-	defer done()
-	all, err := s.rdb.HGetAll(ctx, s.machineKeys(pool)[2]).Result()
-	if err != nil {
-		return nil, failed("drains", err, reading)
-	}
-	orders := make(map[spillway.MachineID]router.DrainOrder, len(all))
-	for name, content := range all {
-		var d storedDrain
-		if err := json.Unmarshal([]byte(content), &d); err != nil {
-			return nil, fmt.Errorf("store: drains of pool %s: %w: an order", pool, errContent)
-		}
-		id := spillway.MachineID(name)
-		orders[id] = router.DrainOrder{Machine: id, On: true, Terminate: d.Terminate, Reason: d.Reason}
-	}
-	return orders, nil
 }

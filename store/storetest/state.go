@@ -69,7 +69,30 @@ var machineContract = []contract{
 		require.NoError(t, s.OrderDrain(t.Context(), "blue", orders))
 		got, err := s.Drains(t.Context(), "blue")
 		require.NoError(t, err)
+		for i := range orders {
+			orders[i].At = got[orders[i].Machine].At
+			require.WithinDuration(t, time.Now(), orders[i].At, within)
+		}
 		require.Equal(t, map[spillway.MachineID]router.DrainOrder{"a": orders[0], "b": orders[1]}, got)
+		one, found, err := s.Ordered(t.Context(), "blue", "a")
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, orders[0], one)
+
+		again := router.DrainOrder{Machine: "a", On: true, Reason: "still idle"}
+		require.NoError(t, s.OrderDrain(t.Context(), "blue", []router.DrainOrder{again}))
+		one, _, err = s.Ordered(t.Context(), "blue", "a")
+		require.NoError(t, err)
+		again.At = orders[0].At
+		require.Equal(t, again, one, "a standing order keeps its time")
+		require.NoError(t, s.OrderDrain(t.Context(), "blue", []router.DrainOrder{{Machine: "a"}}))
+		_, found, err = s.Ordered(t.Context(), "blue", "a")
+		require.NoError(t, err)
+		require.False(t, found)
+		require.NoError(t, s.OrderDrain(t.Context(), "blue", []router.DrainOrder{again}))
+		one, _, err = s.Ordered(t.Context(), "blue", "a")
+		require.NoError(t, err)
+		require.True(t, one.At.After(again.At), "given anew, it has a new one")
 		require.NoError(t, s.OrderDrain(t.Context(), "blue", []router.DrainOrder{{Machine: "a"}}))
 		require.NoError(t, s.RemoveMachines(t.Context(), "blue", []spillway.MachineID{"b"}))
 		got, err = s.Drains(t.Context(), "blue")

@@ -1,0 +1,5 @@
+//go:build !race
+
+package jobrouter
+
+const raceEnabled = false
