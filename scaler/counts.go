@@ -12,12 +12,16 @@ import (
 )
 
 // Counts is sources that say how many jobs a pool has and not which, such as a
-// metric of the cloud. They are a floor for scale-in, and no reason to launch.
+// metric of the cloud. They are a floor for scale-in, and no reason to launch, except
+// where nothing tells which jobs a pool has.
 type Counts interface {
 	// Count returns the waiting and running jobs of a pool; ok is false for a pool
 	// without such a source. An error means that the number isn't known or is too old:
 	// nothing scales in then. It answers at once, from memory.
 	Count(pool string, now time.Time) (jobs float64, ok bool, err error)
+	// Drives reports whether the count is all that is known of a pool's jobs, so that
+	// it is the demand.
+	Drives(pool string) bool
 }
 
 // SetCounts gives the fleet sources of counts. It is called before the first look.
@@ -25,8 +29,9 @@ func (f *Fleet) SetCounts(c Counts) { f.counts = c }
 
 // count is what a source said of a pool.
 type count struct {
-	jobs int
-	err  error
+	jobs   int
+	drives bool
+	err    error
 }
 
 // maxCount bounds what a metric is believed to mean [jobs].
@@ -39,15 +44,17 @@ func (f *Fleet) readCounts(pic *Picture, pools []*Pool) {
 	pic.counts = make(map[string]count, len(pools))
 	for _, p := range pools {
 		jobs, ok, err := f.counts.Count(p.Name(), pic.At)
+		c := count{drives: f.counts.Drives(p.Name()), err: err}
 		switch {
 		case !ok && err == nil:
+			continue
 		case err != nil:
-			pic.counts[p.Name()] = count{err: err}
 		case math.IsNaN(jobs) || jobs < 0:
-			pic.counts[p.Name()] = count{err: fmt.Errorf("it says %g jobs", jobs)}
+			c.err = fmt.Errorf("it says %g jobs", jobs)
 		default:
-			pic.counts[p.Name()] = count{jobs: int(math.Ceil(min(jobs, maxCount)))}
+			c.jobs = int(math.Ceil(min(jobs, maxCount)))
 		}
+		pic.counts[p.Name()] = c
 	}
 }
 
@@ -55,6 +62,11 @@ func (f *Fleet) readCounts(pic *Picture, pools []*Pool) {
 type CountSource struct {
 	Every time.Duration // how often it is read, and how long a read may take
 	Read  func(context.Context) (pluginsdk.Count, error)
+	// Drives: nothing else tells of the pool's jobs.
+	Drives bool
+	// Each is the jobs that one of what Read counts stands for, as where it counts
+	// instances; 0 = 1.
+	Each int
 }
 
 // Polls reads counts from time to time and remembers the last of each: a source
@@ -96,8 +108,11 @@ func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err er
 	if age := now.Sub(last.At); age > max(3*source.Every, minStaleAfter) {
 		return 0, true, fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
 	}
-	return last.Jobs, true, nil
+	return last.Jobs * float64(max(1, source.Each)), true, nil
 }
+
+// Drives implements Counts.
+func (p *Polls) Drives(pool string) bool { return p.sources[pool].Drives }
 
 // Run reads every source until ctx ends.
 func (p *Polls) Run(ctx context.Context) {

@@ -21,9 +21,13 @@ type said struct {
 	jobs float64
 	none bool
 	err  error
+
+	drives bool
 }
 
 func (s *said) Count(string, time.Time) (float64, bool, error) { return s.jobs, !s.none, s.err }
+
+func (s *said) Drives(string) bool { return s.drives }
 
 func TestACountHoldsScaleInAndAnUnknownOneToo(t *testing.T) {
 	r := busy(t, 4)

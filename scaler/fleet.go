@@ -45,6 +45,11 @@ type Picture struct {
 	MachinesKnown bool
 	Machines      map[string][]router.Machine // by pool
 
+	viewAt time.Time          // when the waiting jobs were such
+	lacks  map[string]string  // why a part of an origin's jobs is not known, where Demand is Partial for these only; nil = for all
+	limits map[string]Limits  // of pools of which not everything can be known
+	begun  map[string]int     // jobs by pool that have a place and may be among Classes
+	unseen map[string]int     // jobs by pool that have a place and are in neither
 	offers map[string]counted // what attribution counted on, by pool
 	counts map[string]count   // of the jobs, by pool; only for pools that have a source of counts
 }
@@ -54,7 +59,18 @@ type Picture struct {
 // for the pool's own tick.
 func (p *Picture) Concerns(before *Picture, pool string) bool {
 	return before == nil || before.Attribution.Pools[pool] != p.Attribution.Pools[pool] || before.Demand != p.Demand ||
-		!maps.Equal(before.marks(pool), p.marks(pool))
+		!maps.EqualFunc(before.lacks, p.lacks, func(string, string) bool { return true }) || !maps.Equal(before.marks(pool), p.marks(pool))
+}
+
+// demandFor is how much is known of the jobs of an origin: a source that is away keeps
+// nobody from knowing what the others say.
+func (p *Picture) demandFor(origin string) policy.Freshness {
+	if p.Demand == policy.Partial && len(p.lacks) > 0 {
+		if _, lacking := p.lacks[origin]; !lacking {
+			return policy.Whole
+		}
+	}
+	return p.Demand
 }
 
 // mark is what of a machine can change a decision.
@@ -63,6 +79,7 @@ type mark struct {
 	draining, acked     bool
 	notice              string
 	stopping, unhealthy bool
+	paused              bool
 }
 
 func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
@@ -72,7 +89,7 @@ func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
 		m := &machines[i]
 		out[m.ID] = mark{
 			inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero(), notice: m.InterruptionKind,
-			stopping: !m.StoppingSince.IsZero(), unhealthy: m.Unhealthy != "",
+			stopping: !m.StoppingSince.IsZero(), unhealthy: m.Unhealthy != "", paused: m.Paused,
 		}
 	}
 	return out
@@ -83,6 +100,7 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 	pic := &Picture{At: now, offers: make(map[string]counted, len(pools))}
 	f.readDemand(ctx, pic)
 	f.readMachines(ctx, pic)
+	f.readLimits(pic, pools)
 	f.readCounts(pic, pools)
 	supplies := make([]demand.Supply, 0, len(pools))
 	runners := make([]demand.Runners, 0, len(pools))
@@ -90,6 +108,7 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 		machines := pic.Machines[p.Name()]
 		o := p.offer.Load()
 		s := p.supply(now, o, machines, f.silentAfter)
+		s.Free += pic.begun[p.Name()]
 		pic.offers[p.Name()] = counted{offer: o.offer, coming: s.Booting}
 		supplies = append(supplies, s)
 		runners = append(runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
@@ -110,8 +129,9 @@ func (f *Fleet) readDemand(ctx context.Context, pic *Picture) {
 		pic.Demand, pic.DemandWhy = policy.Partial, "the view of the waiting jobs is "+pic.At.Sub(view.At).Round(time.Second).String()+" old"
 	case view.Partial:
 		pic.Demand, pic.DemandWhy = policy.Partial, "a part of the waiting jobs could not be read"
+		pic.lacks = view.Lacking
 	}
-	pic.Classes = view.Classes
+	pic.Classes, pic.viewAt = view.Classes, view.At
 }
 
 func (f *Fleet) readMachines(ctx context.Context, pic *Picture) {
@@ -124,6 +144,26 @@ func (f *Fleet) readMachines(ctx context.Context, pic *Picture) {
 	pic.Machines = make(map[string][]router.Machine)
 	for _, m := range machines {
 		pic.Machines[m.Pool] = append(pic.Machines[m.Pool], m)
+	}
+}
+
+func (f *Fleet) readLimits(pic *Picture, pools []*Pool) {
+	e, ok := f.machines.(Evidence)
+	if !ok {
+		return
+	}
+	pic.limits = make(map[string]Limits, len(pools))
+	pic.begun, pic.unseen = make(map[string]int, len(pools)), make(map[string]int, len(pools))
+	for _, p := range pools {
+		if l := e.Limits(p.Name()); l != (Limits{}) {
+			pic.limits[p.Name()] = l
+		}
+		if n := e.Begun(p.Name(), pic.viewAt); n > 0 {
+			pic.begun[p.Name()] = n
+		}
+		if n := e.Unseen(p.Name()); n > 0 {
+			pic.unseen[p.Name()] = n
+		}
 	}
 }
 
@@ -140,7 +180,7 @@ func liveMachines(now time.Time, machines []router.Machine, silentAfter time.Dur
 // serves reports whether a machine would take jobs if no order kept it from that.
 func serves(now time.Time, m *router.Machine, silentAfter time.Duration) bool {
 	leaves := m.InterruptionKind != "" && m.InterruptionKind != router.InterruptionRebalance
-	return m.Connected && m.StoppingSince.IsZero() && m.Unhealthy == "" && !leaves && now.Sub(m.HeardAt) < silentAfter
+	return m.Connected && m.StoppingSince.IsZero() && m.Unhealthy == "" && !m.Paused && !leaves && now.Sub(m.HeardAt) < silentAfter
 }
 
 // freePlaces counts the places that machines give away now [jobs].

@@ -20,10 +20,12 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 		Leaving: leaving, Ending: c.Removing, Absent: c.Absent + c.Unlisted,
 		InUse: c.InUse, Removable: c.Removable, Unfilled: unfilled,
 		GroupDesired: p.seen.status.Desired, GroupMin: p.seen.status.Min, GroupMax: p.seen.status.Max,
-		DemandAge: pic.Demand, GroupAge: p.groupAge(now),
+		DemandAge: pic.demandFor(p.def.Load().Capability.Origin), GroupAge: p.groupAge(now),
 		CooledOff: p.state.CoolOff.Until, LaunchClamp: p.launchClamp(now, booting),
 	}
 	o.Unplaced = p.unplaced(pic, booting)
+	o.Unsettled = min(pic.begun[p.Name()], pic.Attribution.Pools[p.Name()].Free) + pic.unseen[p.Name()]
+	p.driveByCount(&o, pic)
 	if p.canWithdraw(now) {
 		o.Withdrawable = unfilled
 	}
@@ -31,17 +33,18 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 		o.ProviderDown = p.seen.err.Error()
 	}
 	o.NoScaleIn, o.NoScaleInWhy = p.noScaleIn(now, pic, c)
-	o.NoLaunch, o.NoLaunchWhy = p.noLaunch(now)
+	o.NoLaunch, o.NoLaunchWhy = p.noLaunch(now, pic)
 	o.Floor = pic.counts[p.Name()].jobs
 	return o
 }
 
 // attributed is the jobs that are this pool's. Those that were to wait for places
 // which turn out not to come are nobody's until the next look at the fleet, at once:
-// places that are coming elsewhere are theirs before anything is launched.
+// places that are coming elsewhere are theirs before anything is launched. Those that
+// have begun since they were listed count as running already.
 func (p *Pool) attributed(pic *Picture, coming int) int {
 	share := pic.Attribution.Pools[p.Name()]
-	return share.Free + min(share.Coming, coming) + share.Launch
+	return max(0, share.Free-pic.begun[p.Name()]) + min(share.Coming, coming) + share.Launch
 }
 
 // unplaced is the jobs that attribution has left to a launch. It counted on what was
@@ -55,8 +58,24 @@ func (p *Pool) unplaced(pic *Picture, booting int) int {
 	return max(0, pic.Attribution.Pools[p.Name()].Launch-news)
 }
 
-func (p *Pool) noLaunch(now time.Time) (policy.Reason, string) {
-	switch {
+// driveByCount makes a count the demand of a pool where nothing tells which jobs wait.
+// An unknown count is unknown demand, and whatever is known of other jobs is not it.
+func (p *Pool) driveByCount(o *policy.Observation, pic *Picture) {
+	c, counted := pic.counts[p.Name()]
+	if !counted || !c.drives {
+		return
+	}
+	o.Counted, o.Unplaced, o.DemandAge = true, 0, policy.Whole
+	o.Attributed = max(0, c.jobs-o.Running)
+	if c.err != nil {
+		o.Attributed, o.DemandAge = 0, policy.Absent
+	}
+}
+
+func (p *Pool) noLaunch(now time.Time, pic *Picture) (policy.Reason, string) {
+	switch unserved := pic.limits[p.Name()].CannotServe; {
+	case unserved != "":
+		return policy.ReasonRunnerGone, unserved
 	case p.seen.status.LaunchHalt != "":
 		return policy.ReasonGroupHalt, "the group launches nothing: " + p.seen.status.LaunchHalt
 	case p.book.Boot.Clamp(now) == 0:
@@ -123,6 +142,8 @@ func (p *Pool) noScaleIn(now time.Time, pic *Picture, c roster.Census) (policy.R
 		return policy.ReasonHoldStale, "the count of the jobs is not known: " + pic.counts[p.Name()].err.Error()
 	case p.book.Unready(c):
 		return policy.ReasonHoldUnready, "more than 45 % of the registered instances fell silent: more likely the network than the instances"
+	case pic.limits[p.Name()].CannotDrain != "":
+		return policy.ReasonCannotDrain, pic.limits[p.Name()].CannotDrain
 	default:
 		return "", ""
 	}

@@ -150,6 +150,8 @@ func (p *Pool) tick(ctx context.Context, now time.Time, pic *Picture) Result {
 	}
 	p.look(ctx, now)
 	if pic.MachinesKnown {
+		p.book.JobsUnheardOf(pic.limits[p.Name()].Unaccounted != "")
+		p.book.StoppedByHook(pic.limits[p.Name()].StoppedByHook)
 		p.book.Heard(now, pic.Machines[p.Name()])
 	}
 	census := p.book.Census(now)

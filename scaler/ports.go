@@ -35,6 +35,33 @@ type Machines interface {
 	RemoveMachines(ctx context.Context, pool string, ids []spillway.MachineID) error
 }
 
+// Evidence is what Machines may say besides, as of its last call: how far what is
+// known of a pool's machines goes. Machines that implement it are those of pools
+// whose jobs others hand out; without it streams tell all there is.
+type Evidence interface {
+	// Limits returns what can't be done with a pool, and why.
+	Limits(pool string) Limits
+	// Begun returns how many jobs are known to have begun on a pool's machines after a
+	// time, where nothing else tells of each: a list of the waiting jobs from before has
+	// them still, and they need no further place.
+	Begun(pool string, after time.Time) int
+	// Unseen returns how many jobs run on a pool's machines that those don't tell of yet:
+	// the list of the waiting jobs has them no more.
+	Unseen(pool string) int
+}
+
+// Limits is what can't be done with a pool. Each sentence is for people; empty = it can
+// be done.
+type Limits struct {
+	// StoppedByHook: a machine may be given jobs until the hook that ends its instance has
+	// stopped its runner. What was proven before that lets none go.
+	StoppedByHook bool
+
+	CannotDrain string // nothing can be removed, whatever idles
+	Unaccounted string // a job may run on an instance that nothing is heard of
+	CannotServe string // no instance, old or new, is given jobs: to launch one is of no use
+}
+
 // Demand is the waiting jobs. An error means that nothing is known, which is not
 // the same as no jobs.
 type Demand interface {

@@ -22,6 +22,7 @@ type Status struct {
 	Idle        int // of InService: without a job
 	Booting     int
 	Draining    int
+	Paused      int       // their runner is paused in GitLab: of no use, and left alone
 	Lost        int       // silent, interrupted, unhealthy or boot-failed
 	Ending      int       // on their way out; a hook of the group may hold them until their jobs are done
 	Strangers   int       // machines of the pool on instances that the group doesn't have
@@ -47,7 +48,7 @@ func (p *Pool) publish(now time.Time, pic *Picture, d policy.Decision) {
 	if isHold(d.Reason) {
 		s.Hold = d.Reason
 	}
-	s.Finding = p.finding(now)
+	s.Finding = p.finding(now, pic.limits[p.Name()])
 	p.publishStatus(s)
 }
 
@@ -60,17 +61,25 @@ func (p *Pool) statusOf(now time.Time, pic *Picture, book *roster.Roster, desire
 	c, strangers := book.Census(now), book.Strangers(now)
 	return Status{
 		Pool: p.Name(), Min: p.policy.Min, Max: p.policy.Max,
-		Pending: pic.Attribution.Pools[p.Name()].Total(), Running: c.RunningJobs,
-		Desired: desired, InService: c.Usable, Idle: c.Usable - c.InUse, Booting: c.Booting + unfilled(desired, c), Draining: c.Draining + c.UsedUp,
+		Pending: p.pending(pic, c), Running: c.RunningJobs,
+		Desired: desired, InService: c.Usable, Idle: c.Usable - c.InUse, Booting: c.Booting + unfilled(desired, c), Draining: c.Draining + c.UsedUp, Paused: c.Paused,
 		Lost: c.Silent + c.Interrupted + c.Broken + c.BootFailed, Ending: c.Removing, Strangers: strangers, DecidedAt: now,
 	}
+}
+
+// pending is the jobs that wait for the pool, as far as anything tells.
+func (p *Pool) pending(pic *Picture, c roster.Census) int {
+	if n := pic.counts[p.Name()]; n.drives {
+		return max(0, n.jobs-c.RunningJobs-c.DoomedJobs)
+	}
+	return pic.Attribution.Pools[p.Name()].Total()
 }
 
 func isHold(r policy.Reason) bool {
 	switch r {
 	case policy.ReasonHoldStale, policy.ReasonHoldPartial, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff,
 		policy.ReasonHoldProvider, policy.ReasonHoldWarmup, policy.ReasonHoldUnready, policy.ReasonHoldBreaker,
-		policy.ReasonCannotDrain, policy.ReasonGroupHalt, policy.ReasonThrottled:
+		policy.ReasonCannotDrain, policy.ReasonRunnerGone, policy.ReasonGroupHalt, policy.ReasonThrottled:
 		return true
 	default:
 		return false
@@ -78,13 +87,15 @@ func isHold(r policy.Reason) bool {
 }
 
 // finding is what somebody should look at, in one sentence.
-func (p *Pool) finding(now time.Time) string {
+func (p *Pool) finding(now time.Time, l Limits) string {
 	g := p.seen.status
 	switch {
 	case p.seen.err != nil:
 		return "provider_down: " + p.seen.err.Error()
 	case p.book.Boot.Clamp(now) >= 0:
 		return fmt.Sprintf("boot_failing: the last %d instances never registered within %s", p.book.Boot.Failures, p.rules.RegisterTimeout)
+	case l.CannotServe != "":
+		return "runner_gone: " + l.CannotServe
 	case p.state.CoolOff.Active(now):
 		return fmt.Sprintf("cooled_off: the provider refused (%s: %s), next try at %s", p.state.CoolOff.Kind, p.state.CoolOff.Message, p.state.CoolOff.Until.UTC().Format(time.TimeOnly))
 	case g.LaunchHalt != "" || g.RemovalHalt != "":
@@ -95,6 +106,10 @@ func (p *Pool) finding(now time.Time) string {
 		return fmt.Sprintf("provider_max: the group allows %d, the pool %d", g.Max, p.policy.Max)
 	case p.book.Strangers(now) > 0:
 		return fmt.Sprintf("zombie: %d machines say that they are on instances that the group doesn't have", p.book.Strangers(now))
+	case l.CannotDrain != "":
+		return "cannot_drain: " + l.CannotDrain
+	case l.Unaccounted != "" && p.book.Census(now).BootFailed > 0:
+		return fmt.Sprintf("unheard: %d instances were never heard of and are not removed: %s", p.book.Census(now).BootFailed, l.Unaccounted)
 	default:
 		return ""
 	}

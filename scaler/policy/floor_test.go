@@ -47,3 +47,14 @@ func TestAHaltedGroupIsNotAsked(t *testing.T) {
 		require.LessOrEqual(t, d.GroupTarget, x.o.GroupDesired, "nor is a number asserted that it would refuse")
 	})
 }
+
+func TestWhatMayHaveBegunKeepsItsPlaceAndAsksForNone(t *testing.T) {
+	o := policy.Observation{Running: 1, Attributed: 1, Unsettled: 1, Usable: 1, InUse: 1, Booting: 3, Unfilled: 3, Withdrawable: 3, GroupDesired: 4, GroupMax: 20, LaunchClamp: -1}
+	d, _ := policy.Decide(policy.Policy{Max: 20}, policy.State{}, o, t0)
+	require.Equal(t, 3, d.Desired)
+	require.Equal(t, "1 more jobs wait still, or have just begun", d.Trace[1].Why)
+	o.Booting, o.Unfilled, o.Withdrawable, o.GroupDesired = 1, 1, 1, 2
+	d, _ = policy.Decide(policy.Policy{Max: 20}, policy.State{}, o, t0)
+	require.Zero(t, d.Launch)
+	require.Equal(t, policy.None, d.Direction)
+}

@@ -43,6 +43,7 @@ func (c *calculation) launchHold() (rule Reason, why string) {
 
 // holdIn stops what must not shrink now.
 func (c *calculation) holdIn() {
+	c.holdUndrainable()
 	if c.surplus() == 0 {
 		return
 	}
@@ -58,12 +59,19 @@ func (c *calculation) holdIn() {
 		hold(ReasonHoldProvider, "the provider can't be asked: %s", c.o.ProviderDown)
 	case c.o.GroupAge != Whole:
 		hold(ReasonHoldStale, "the last look at the group is too old to write to it")
-	case c.o.NoScaleIn != "":
+	case c.o.NoScaleIn != "" && c.o.NoScaleIn != ReasonCannotDrain:
 		hold(c.o.NoScaleIn, "%s", c.o.NoScaleInWhy)
 	case c.mayAssert():
 		hold(ReasonDrift, "somebody else set the group from %d to %d: it is set back first", c.held(), c.o.GroupDesired)
 	case c.cooling(c.p.In, c.state.LastInAt):
 		hold(ReasonCooldown, "cooldown of %s since the last scale-in at %s", c.p.In.Cooldown, clock(c.state.LastInAt))
+	}
+}
+
+// holdUndrainable keeps what nothing can drain. What nobody has got yet needs none.
+func (c *calculation) holdUndrainable() {
+	if keep := c.present - c.o.Withdrawable; c.o.NoScaleIn == ReasonCannotDrain && c.n < keep {
+		c.restrain(keep, "hold", ReasonCannotDrain, "%s", c.o.NoScaleInWhy)
 	}
 }
 

@@ -20,6 +20,10 @@ func (c *calculation) need() {
 		c.stepNeed(jobs)
 		return
 	}
+	if c.o.Counted {
+		c.demand(c.jobs, "a count says %d jobs, %d per instance, %d instances in use", jobs, c.capacity(), c.o.InUse)
+		return
+	}
 	c.demand(c.jobs, "%d running and %d pending jobs, %d per instance, %d instances in use",
 		c.o.Running, c.o.Attributed, c.capacity(), c.o.InUse)
 }
@@ -52,13 +56,13 @@ func (c *calculation) stepNeed(jobs int) {
 	places, step := c.present*c.capacity(), max(1, c.p.Step)
 	if jobs > 0 && jobs >= places {
 		c.state.BelowSince = time.Time{}
-		c.demand(c.present+step, "%d jobs fill all %d places: a step of %d", jobs, places, step)
+		c.demand(c.present+step, "%d jobs%s fill all %d places: a step of %d", jobs, c.counted(), places, step)
 		return
 	}
 	spare := c.stepSpare(jobs, step)
 	if spare == 0 || c.o.DemandAge != Whole { // a lower bound is no proof of being below
 		c.state.BelowSince = time.Time{}
-		c.demand(c.present, "%d jobs on %d places: enough, and not too much", jobs, places)
+		c.demand(c.present, "%d jobs%s on %d places: enough, and not too much", jobs, c.counted(), places)
 		return
 	}
 	if c.state.BelowSince.IsZero() {
@@ -70,11 +74,19 @@ func (c *calculation) stepNeed(jobs int) {
 	}
 	if waited := c.now.Sub(since); waited < c.p.StepWait {
 		c.limit = ReasonStabilization
-		c.demand(c.present, "%d jobs on %d places: %d may go when it has been so for %s, not %s",
-			jobs, places, spare, c.p.StepWait, waited)
+		c.demand(c.present, "%d jobs%s on %d places: %d may go when it has been so for %s, not %s",
+			jobs, c.counted(), places, spare, c.p.StepWait, waited)
 		return
 	}
-	c.demand(c.present-spare, "%d jobs on %d places for %s: %d may go", jobs, places, c.p.StepWait, spare)
+	c.demand(c.present-spare, "%d jobs%s on %d places for %s: %d may go", jobs, c.counted(), places, c.p.StepWait, spare)
+}
+
+// counted says in a trace where the number of jobs is from.
+func (c *calculation) counted() string {
+	if c.o.Counted {
+		return " (by a count)"
+	}
+	return ""
 }
 
 // stepSpare is how many instances may go at once: with nothing to do all, else at
@@ -103,11 +115,19 @@ func (c *calculation) headroom() {
 }
 
 // floor keeps what a count of the jobs asks for, as far as it is there: a number
-// without the jobs behind it is no reason to launch.
+// without the jobs behind it is no reason to launch. So are jobs of which nobody knows
+// whether they still wait.
 func (c *calculation) floor() {
 	least := min(c.present, ceilDiv(c.o.Floor, c.capacity()))
 	if c.n < least {
 		c.restrain(least, "floor", ReasonFloor, "a count says %d jobs", c.o.Floor)
+	}
+	if c.o.Unsettled == 0 {
+		return
+	}
+	least = min(c.present, ceilDiv(c.o.Running+c.o.Attributed+c.o.Unsettled, c.capacity()))
+	if c.n < least {
+		c.restrain(least, "floor", ReasonDemand, "%d more jobs wait still, or have just begun", c.o.Unsettled)
 	}
 }
 

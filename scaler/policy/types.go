@@ -39,11 +39,13 @@ type Rules struct {
 // unless said otherwise.
 type Observation struct {
 	// Jobs.
-	Running    int // on usable machines of the pool, or lost with theirs soon
-	Attributed int // pending, given to this pool by demand.Attribute
-	Unplaced   int // of Attributed: no place, free or coming, is left for them
-	Floor      int // by a count of the jobs that only says how many there are: nothing scales in below it
-	Overflow   int // pending, that this pool could take and no pool has room for: it explains, and asks for nothing
+	Running    int  // on usable machines of the pool, or lost with theirs soon
+	Attributed int  // pending, given to this pool by demand.Attribute
+	Unplaced   int  // of Attributed: no place, free or coming, is left for them
+	Counted    bool // Running and Attributed are from a count that says only how many there are: nothing tells which
+	Floor      int  // by a count of the jobs that only says how many there are: nothing scales in below it
+	Unsettled  int  // jobs that wait still or have begun, nobody knows yet: they launch nothing, and nothing scales in below them
+	Overflow   int  // pending, that this pool could take and no pool has room for: it explains, and asks for nothing
 	// Instances. An instance is in exactly one of these.
 	Usable       int // registered, heard of lately, taking jobs
 	Booting      int // launched or asked for, not registered yet, within register_timeout
@@ -116,11 +118,12 @@ const (
 	ReasonHoldUnready   Reason = "hold_unready"
 	ReasonHoldBreaker   Reason = "hold_boot_failing"
 	ReasonCannotDrain   Reason = "cannot_drain"
-	ReasonThrottled     Reason = "throttled"       // the provider said when it may be asked again, and that is soon
-	ReasonGroupHalt     Reason = "group_halt"      // the group launches or removes nothing, whoever asks
-	ReasonFloor         Reason = "count_floor"     // a count of the jobs says that there are more than we know of
-	ReasonDrift         Reason = "drift"           // somebody else lowered the group below what exists
-	ReasonConflict      Reason = "bounds_conflict" // the group's minimum is above our maximum
+	ReasonThrottled     Reason = "throttled"        // the provider said when it may be asked again, and that is soon
+	ReasonRunnerGone    Reason = "hold_runner_gone" // GitLab gives the pool's runners no job: they are deleted or paused there
+	ReasonGroupHalt     Reason = "group_halt"       // the group launches or removes nothing, whoever asks
+	ReasonFloor         Reason = "count_floor"      // a count of the jobs says that there are more than we know of
+	ReasonDrift         Reason = "drift"            // somebody else lowered the group below what exists
+	ReasonConflict      Reason = "bounds_conflict"  // the group's minimum is above our maximum
 )
 
 // Trace is one step of a decision.

@@ -60,7 +60,7 @@ func (r *Roster) mayEnd(now time.Time, in *Instance) (ok, forced bool) {
 	switch {
 	case in.Kept:
 		return false, false
-	case r.withoutMachine(now, in), r.machineGone(now, in), r.idleTwice(now, in):
+	case r.withoutMachine(now, in), r.machineGone(now, in), r.idleTwice(now, in) && (!r.hookStops || in.heartbeatAt.After(in.HeldAt)):
 		return true, false
 	default:
 		return r.givenUp(now, in) || r.rules.DrainTimeout > 0 && now.Sub(in.HeldAt) >= r.rules.DrainTimeout, true
@@ -71,20 +71,20 @@ func (r *Roster) mayEnd(now time.Time, in *Instance) (ok, forced bool) {
 // so that the router has given up its jobs; or the provider says as well that what
 // is silent is dead.
 func (r *Roster) machineGone(now time.Time, in *Instance) bool {
-	return in.Machine != "" && r.silent(now, in) && r.heardLately(now) && (!in.recorded || in.Unhealthy)
+	return in.Machine != "" && r.silent(now, in) && r.heardLately(now) && (!in.recorded && !r.unheard || in.Unhealthy)
 }
 
 // givenUp: nothing was heard of the machine for silent_timeout. Its jobs went to
 // others long ago, and its results would be refused; a hook that waits for a machine
 // that died unseen waits for days.
 func (r *Roster) givenUp(now time.Time, in *Instance) bool {
-	return in.Machine != "" && !in.heardAt.IsZero() && r.silent(now, in) && r.heardLately(now) && now.Sub(in.heardAt) >= r.rules.SilentTimeout
+	return in.Machine != "" && !r.unheard && !in.heardAt.IsZero() && r.silent(now, in) && r.heardLately(now) && now.Sub(in.heardAt) >= r.rules.SilentTimeout
 }
 
 // withoutMachine: machines were seen whole since the launch and for as long as an
 // owner needs to hear of all of them, and none was this instance's.
 func (r *Roster) withoutMachine(now time.Time, in *Instance) bool {
-	return in.Machine == "" && r.startedAt.Add(r.rules.SilentAfter).Before(now) && r.heardLately(now) && !r.strangerSince(in.LaunchedAt)
+	return in.Machine == "" && !r.unheard && r.startedAt.Add(r.rules.SilentAfter).Before(now) && r.heardLately(now) && !r.strangerSince(in.LaunchedAt)
 }
 
 func (r *Roster) heardLately(now time.Time) bool { return now.Sub(r.heardAll) < r.rules.SilentAfter }

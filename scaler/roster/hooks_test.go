@@ -236,3 +236,29 @@ func TestI1_ReleaseProperty(t *testing.T) {
 		})
 	})
 }
+
+// What was proven before a hook began to hold an instance lets it go only where its
+// machine took no more jobs then already.
+func TestAProofFromBeforeTheHookLetsNothingGoThatTheHookStops(t *testing.T) {
+	for _, byHook := range []bool{false, true} {
+		f := newFleet()
+		f.launch("a")
+		f.register("a")
+		f.pass(time.Hour)
+		f.StoppedByHook(byHook)
+		require.Len(t, f.Drain(f.now, 1), 1)
+		f.ack("a")
+		f.pass(5 * time.Second)
+		f.RemoveAsked(f.now, f.Removals(f.now, true))
+		f.list[0].Deleting, f.list[0].Hook = true, TerminationHook
+		f.now = f.now.Add(5 * time.Second)
+		f.look() // nothing was heard since
+		if !byHook {
+			require.Len(t, f.Releases(f.now), 1)
+			continue
+		}
+		require.Empty(t, f.Releases(f.now))
+		f.pass(time.Second)
+		require.Len(t, f.Releases(f.now), 1)
+	}
+}

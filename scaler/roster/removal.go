@@ -75,6 +75,9 @@ func (r *Roster) SecondLook(now time.Time) (aborted []Order) {
 		case in.Kept:
 			r.note(in.ID, DrainAborted, "somebody keeps it")
 			aborted = append(aborted, r.takeBack(in, "kept"))
+		case in.paused:
+			r.note(in.ID, DrainAborted, "somebody paused its runner")
+			aborted = append(aborted, r.takeBack(in, "paused"))
 		case acked && in.heartbeatAt.After(in.ackedAt) && in.inUse > 0:
 			r.note(in.ID, DrainAborted, "the second look found %d jobs", in.inUse)
 			aborted = append(aborted, r.takeBack(in, "found busy"))
@@ -109,7 +112,8 @@ type Removal struct {
 func (r *Roster) Removals(now time.Time, scaleIn bool) []Removal {
 	var out []Removal
 	for _, in := range r.sorted(byLastUsed, BootFailed, Removing, Draining, UsedUp, Interrupted, Broken) {
-		if ev := r.evidence(now, in, scaleIn); ev != "" && in.Listed && !in.Kept {
+		left := in.Kept || (in.paused && in.Phase != Removing)
+		if ev := r.evidence(now, in, scaleIn); ev != "" && in.Listed && !left {
 			out = append(out, Removal{Instance: in.ID, Evidence: ev})
 		}
 	}
@@ -138,7 +142,7 @@ func (r *Roster) evidence(now time.Time, in *Instance, scaleIn bool) Evidence {
 		if scaleIn && r.idleTwice(now, in) {
 			return Unhealthy
 		}
-	case Booting, Usable, Silent, Zombie:
+	case Booting, Usable, Paused, Silent, Zombie:
 	}
 	return ""
 }

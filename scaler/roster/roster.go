@@ -20,6 +20,8 @@ type Roster struct {
 	rules     Rules
 	startedAt time.Time // when this owner took over: nothing is removed before it has heard two heartbeats
 	heardAll  time.Time // when machines were last seen whole
+	unheard   bool      // a job may run on an instance that nothing was heard of
+	hookStops bool      // runners take jobs until the hook that ends their instance stops them
 	changes   []Change
 }
 
@@ -44,6 +46,16 @@ func (r *Roster) Has(id string) bool { return r.Instances[id] != nil }
 
 // SetRules changes the rules, as after a reload.
 func (r *Roster) SetRules(rules Rules) { r.rules = rules }
+
+// JobsUnheardOf says whether a job may run on an instance that nothing is heard of, as
+// where GitLab gives jobs to runners that nobody can ask. Silence proves nothing then:
+// such an instance is neither removed nor let go.
+func (r *Roster) JobsUnheardOf(may bool) { r.unheard = may }
+
+// StoppedByHook says whether machines may be given jobs until the hook that ends their
+// instance has stopped their runners. Then only a heartbeat from after that lets an
+// instance go.
+func (r *Roster) StoppedByHook(yes bool) { r.hookStops = yes }
 
 // Changes returns what happened since the last call.
 func (r *Roster) Changes() []Change {
@@ -211,7 +223,7 @@ func (r *Roster) heardOne(now time.Time, m *router.Machine) {
 	in.heardAt, in.heartbeatAt = m.HeardAt, m.HeartbeatAt
 	in.ackedAt, in.connected = m.DrainAckedAt, m.Connected
 	in.stopping = !m.StoppingSince.IsZero()
-	in.drained, in.recorded, in.complaint = m.Draining, true, m.Unhealthy
+	in.drained, in.recorded, in.complaint, in.paused = m.Draining, true, m.Unhealthy, m.Paused
 	if m.InterruptionKind != "" {
 		r.Interrupt(Notice{Instance: in.ID, Kind: m.InterruptionKind, Deadline: m.InterruptionDeadline})
 	}
@@ -273,6 +285,8 @@ func (r *Roster) Census(now time.Time) Census {
 			}
 		case Broken:
 			c.Broken++
+		case Paused:
+			c.Paused++
 		case Silent:
 			c.Silent++
 		case BootFailed:

@@ -27,7 +27,7 @@ func (r *Roster) settleOne(now time.Time, in *Instance) {
 			r.Boot.failed(now, in.LaunchedAt)
 			r.note(in.ID, NeverCame, "not registered %s after launch", r.rules.RegisterTimeout)
 		}
-	case Usable, Draining, UsedUp, Interrupted, Broken:
+	case Usable, Draining, UsedUp, Interrupted, Broken, Paused:
 		r.settleRegistered(now, in)
 	case Silent:
 		if !r.silent(now, in) {
@@ -63,6 +63,12 @@ func (r *Roster) settleRegistered(now time.Time, in *Instance) {
 	case in.complaint != "":
 		r.note(in.ID, FellIll, "by its own word: %s", in.complaint)
 		in.leave(Broken)
+	case in.paused && in.Phase == Usable:
+		in.Phase = Paused
+		r.note(in.ID, WasPaused, "with %d jobs on it", in.inUse)
+	case !in.paused && in.Phase == Paused && in.recorded: // a new owner hears of it in a while
+		in.Phase = Usable
+		r.note(in.ID, WasResumed, "")
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	Broken      Phase = "unhealthy"   // it or the provider says that it is broken; drained for good
 	Silent      Phase = "silent"      // registered, not heard for silent_after
 	BootFailed  Phase = "boot_failed" // never registered within register_timeout
+	Paused      Phase = "paused"      // GitLab gives its runner no job, until somebody resumes it: of no use, and left alone
 	Removing    Phase = "removing"    // removal asked for, or the provider says that it goes
 	Zombie      Phase = "zombie"      // its machine is the pool's, and no list has it: drained for good, and not counted
 )
@@ -103,13 +104,14 @@ type Instance struct {
 	drained     bool // by the machine's record
 	stopping    bool
 	complaint   string // why its machine says that it is broken
+	paused      bool   // by the machine's record
 }
 
 // Census counts the instances of a pool by phase.
 type Census struct {
 	Usable, Booting, Draining                         int
 	UsedUp, Interrupted, Silent, BootFailed, Removing int
-	Broken                                            int
+	Broken, Paused                                    int
 	Zombies                                           int       // not of the group: in none of the other numbers
 	Live                                              int       // every instance that bills: the sum of the above
 	InUse                                             int       // of Usable: with at least one job
@@ -126,7 +128,7 @@ type Census struct {
 
 // Leaving is the instances in the group that are of no more use.
 func (c Census) Leaving() int {
-	return c.UsedUp + c.Interrupted + c.Broken + c.Silent + c.BootFailed + c.Removing
+	return c.UsedUp + c.Interrupted + c.Broken + c.Paused + c.Silent + c.BootFailed + c.Removing
 }
 
 // Missing from this many complete lists in a row, an instance is gone.
@@ -158,4 +160,6 @@ const (
 	Aged         ChangeKind = "max_age"         // it is drained for good
 	ForcedEnd    ChangeKind = "forced_end"      // its hook was let go with jobs on it: drain_timeout is over
 	TurnedZombie ChangeKind = "zombie"          // no list of the group has it
+	WasPaused    ChangeKind = "paused"          // somebody paused its runner in GitLab
+	WasResumed   ChangeKind = "resumed"
 )
