@@ -21,6 +21,15 @@
 //	  - {at: 60s, unhealthy: {pool: linux, nth: 0, via: machine}}
 //	  - {at: 60s, keep: {pool: linux, nth: 0}}
 //
+// In the modes observe and route there is a GitLab, in which each instance has a runner
+// of its own, and somebody may delete, pause or resume that:
+//
+//	mode: observe
+//	events:
+//	  - {at: 60s, runner: {pool: linux, nth: 0, fault: paused}}
+//
+// Where the scenario has no mode, its pools' own is meant, which must be one.
+//
 // An interruption is of kind spot (the default), maintenance or rebalance; the cloud
 // takes the instance when notice is over, but for rebalance, after which nothing
 // happens by itself. Via says whose word it is: provider (the default) or machine.

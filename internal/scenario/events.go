@@ -14,7 +14,7 @@ import (
 
 // eventKinds are the words that say what happens, one in each event.
 var eventKinds = []string{
-	"cancel", "duplicate", "set_desired", "kill_instance", "interrupt", "unhealthy", "keep", "signal", "plugin", "store", "replica", "config",
+	"cancel", "duplicate", "set_desired", "kill_instance", "interrupt", "unhealthy", "keep", "signal", "plugin", "store", "replica", "runner", "config",
 }
 
 // event reads one entry of events. The rest of the scenario is known by now.
@@ -38,6 +38,7 @@ func (s *storyReader) event(n *yaml.Node, path string) {
 		"plugin":        set(Plugin{}),
 		"store":         set(Store{}),
 		"replica":       set(Replica{}),
+		"runner":        set(Runner{}),
 		"config":        func(n *yaml.Node, _ string) { ev.Action = Reload{Config: s.reloads[n]} },
 	})
 	if len(s.problems) > before || n.Kind != yaml.MappingNode {
@@ -118,6 +119,14 @@ func (s *storyReader) readAction(kind Action, n *yaml.Node, path string) Action 
 		return a
 	case Plugin:
 		return s.plugin(a, n, path)
+	case Runner:
+		s.need(n, path, map[string]field{
+			"pool": s.pool(&a.Pool), "nth": s.count(&a.Nth), "fault": oneOf(s.reader, &a.Fault, RunnerDeleted, RunnerPaused, RunnerResumed),
+		}, "pool", "nth", "fault")
+		if s.story.Mode == Orchestrate {
+			s.failf(n.Line, path, "there is no GitLab in mode orchestrate: set mode to observe or route")
+		}
+		return a
 	case Store:
 		a.For = DefaultFaultFor
 		seen := s.need(n, path, map[string]field{

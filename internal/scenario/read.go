@@ -111,6 +111,7 @@ func (s *storyReader) read(root *yaml.Node) {
 		s.failf(root.Line, "replicas", "%d: use 1 to %d", s.story.Replicas, MaxReplicas)
 	}
 	s.readConfig(root.Line, sections["config"], configFile)
+	s.readMode(root.Line, seen["mode"])
 	s.readTick(root.Line, seen["tick"])
 	s.readReloads(sections["events"])
 	s.readClouds(sections["cloud"])
@@ -180,6 +181,26 @@ func (s *storyReader) addConfigError(line int, path string, err error) {
 			p.Path = join(path, p.Path)
 		}
 		s.problems = append(s.problems, p)
+	}
+}
+
+// readMode takes over what the pools say, where the story says nothing of who hands the
+// jobs out.
+func (s *storyReader) readMode(line int, given bool) {
+	if s.story.Config == nil || len(s.story.Config.Pools) == 0 {
+		return
+	}
+	modes := make(map[Mode]bool)
+	for _, p := range s.story.Config.Pools {
+		modes[Mode(p.Mode)] = true
+	}
+	switch said := len(modes) > 1 || !modes[Orchestrate]; {
+	case len(modes) > 1:
+		s.failf(line, "config", "pools of several modes: in a story one hands out all jobs")
+	case !given:
+		s.story.Mode = Mode(s.story.Config.Pools[0].Mode)
+	case said && !modes[s.story.Mode]:
+		s.failf(line, "mode", "%s, and the pools say otherwise", s.story.Mode)
 	}
 }
 

@@ -142,6 +142,13 @@ type (
 		Fault        ReplicaFault
 		RestartAfter time.Duration // 0 = never
 	}
+	// Runner is what somebody does to the runner of an instance in GitLab; not in mode
+	// orchestrate.
+	Runner struct {
+		Pool  string
+		Nth   int
+		Fault RunnerFault
+	}
 	// Reload is a new configuration, already merged and validated.
 	Reload struct{ Config *config.Config }
 )
@@ -158,6 +165,7 @@ func (Plugin) action()       {}
 func (Store) action()        {}
 func (Replica) action()      {}
 func (Reload) action()       {}
+func (Runner) action()       {}
 
 // Via is who says something of an instance.
 type Via string
@@ -187,6 +195,16 @@ type PluginFault string
 const (
 	PluginCrash PluginFault = "crash" // calls fail at once
 	PluginHang  PluginFault = "hang"  // calls fail at their deadline
+)
+
+// RunnerFault is what somebody did to a runner in GitLab.
+type RunnerFault string
+
+// What can be done to a runner.
+const (
+	RunnerDeleted RunnerFault = "deleted"
+	RunnerPaused  RunnerFault = "paused" // GitLab gives it no job
+	RunnerResumed RunnerFault = "resumed"
 )
 
 // StoreFault is what is wrong with the store.

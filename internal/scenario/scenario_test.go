@@ -254,3 +254,35 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestTheModeIsTheStorysOrItsPools(t *testing.T) {
+	const observed = "\nconfig: {gitlab: {url: 'https://gitlab.example.com'}, pools: [{name: p, mode: observe, capability: {tags: [x]}}]}\n"
+	const plain = "\nconfig: {pools: [{name: p, capability: {tags: [x]}}]}\n"
+	for text, want := range map[string]scenario.Mode{
+		plain: scenario.Orchestrate, "mode: route" + plain: scenario.Route, "mode: observe" + plain: scenario.Observe,
+		observed: scenario.Observe, "mode: observe" + observed: scenario.Observe,
+	} {
+		s, err := scenario.Parse("story.yaml", []byte(text))
+		require.NoError(t, err, text)
+		require.Equal(t, want, s.Mode, text)
+	}
+	for text, want := range map[string]string{
+		"mode: orchestrate" + observed: "mode: orchestrate, and the pools say otherwise",
+		"config: {gitlab: {url: 'https://gitlab.example.com'}, pools: [{name: p, mode: observe, capability: {tags: [x]}}, {name: q, capability: {tags: [x]}}]}": "pools of several modes",
+	} {
+		_, err := scenario.Parse("story.yaml", []byte(text))
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func TestARunnerIsSetInGitLab(t *testing.T) {
+	const event = "events: [{at: 1s, runner: {pool: p, nth: 2, fault: paused}}]\n"
+	const pool = "\nconfig: {pools: [{name: p, capability: {tags: [x]}}]}\n"
+	s, err := scenario.Parse("story.yaml", []byte("mode: observe"+pool+event))
+	require.NoError(t, err)
+	require.Equal(t, scenario.Runner{Pool: "p", Nth: 2, Fault: scenario.RunnerPaused}, s.Events[0].Action)
+	_, err = scenario.Parse("story.yaml", []byte(pool+event))
+	require.ErrorContains(t, err, "there is no GitLab in mode orchestrate")
+	_, err = scenario.Parse("story.yaml", []byte("mode: observe"+pool+"events: [{at: 1s, runner: {pool: p, nth: 2, fault: lost}}]\n"))
+	require.ErrorContains(t, err, "fault")
+}

@@ -8,6 +8,19 @@
 // plugin in front of a stub of its cloud, for one. One goroutine plays it all, so that a scenario and its seed give
 // the same output, byte for byte.
 //
+// In mode orchestrate the jobs wait in the store, and we hand them out. In mode observe
+// they wait in a GitLab that gives the oldest to whoever asks first, on whatever machine
+// of whatever pool, whatever was attributed to whom; what is known of it comes late: jobs
+// and runners by its list, every 10 s or as the configuration says, and by a webhook if
+// there is one; what instances do by their sidecars' heartbeats or by scrapes, every 15 s.
+// In mode route we let runners ask GitLab, those of the first pools first, and write down
+// what they get; demand is still what the list says, less what we have handed on. Which
+// of these proofs a pool has says its configuration (observe, gitlab.route.front); a pool
+// that says nothing has a sidecar on each instance in mode observe, and a front proxy
+// before it in mode route. scaler/watch and scaler/evidence judge them, as in serve.
+// There each launch needs a job of its own only as far as is known at its time, so that
+// I3 is checked where we hand the jobs out, as is I11; I4 allows for what comes late.
+//
 // What the design calls invariants is checked after each step from the simulated
 // world itself, not from what the code under test believes of it.
 //

@@ -95,11 +95,17 @@ func (w *world) happen(ev *scenario.Event) {
 		w.breakReplica(a)
 	case scenario.Reload:
 		w.reload(a)
+	case scenario.Runner:
+		w.gitlab.setRunner(a)
 	}
 }
 
 // cancel takes a job back, again and again until the store has noted it.
 func (w *world) cancel(id spillway.JobID) {
+	if w.gitlab != nil {
+		w.gitlab.cancel(id)
+		return
+	}
 	was, err := w.store.Cancel(id)
 	if err != nil {
 		if !w.rec.ended(id) && w.rec.known(id) {
@@ -123,7 +129,7 @@ func (w *world) cancel(id spillway.JobID) {
 func (w *world) duplicate(id spillway.JobID) {
 	job := w.jobs[id].Job
 	job.SubmittedAt = w.now
-	if outcome, err := w.store.Push(job); err == nil && outcome == store.Accepted {
+	if outcome, err := w.queue().Push(job); err == nil && outcome == store.Accepted {
 		w.queueChanged()
 	}
 }
@@ -133,6 +139,9 @@ func (w *world) breakStore(a scenario.Store) {
 	switch a.Fault {
 	case scenario.StoreWiped:
 		w.store.Wipe()
+		if w.gitlab != nil {
+			w.gitlab.board = board{} // until it is listed again
+		}
 		for _, s := range w.clouds { // when more was asked for is forgotten with the rest
 			w.rules.pool(s.pool).raisedAt = w.now.Add(scaler.LeaseTTL)
 		}
@@ -158,6 +167,9 @@ func (w *world) breakStore(a scenario.Store) {
 // storeBack is what each replica does when the store answers again: its claims
 // come first, before anybody takes them for given up.
 func (w *world) storeBack() {
+	if w.gitlab != nil {
+		w.gitlab.offer()
+	}
 	for _, r := range w.replicas {
 		if r.working() {
 			r.renewClaims()
@@ -245,6 +257,9 @@ type collected struct{ world *world }
 
 // view reads the queue as it is.
 func (w *world) view() (demand.View, error) {
+	if w.gitlab != nil {
+		return w.gitlab.demand()
+	}
 	counts, err := w.store.Counts()
 	if err != nil {
 		return demand.View{}, fmt.Errorf("counting the queue: %w", err)
@@ -256,8 +271,8 @@ func (w *world) view() (demand.View, error) {
 func (c collected) Demand(context.Context) (demand.View, error) {
 	w := c.world
 	view, err := w.view()
-	if err != nil {
-		return demand.View{}, err
+	if err != nil || w.gitlab != nil { // GitLab's is as wrong already as it is
+		return view, err
 	}
 	switch w.faults.signal.at(w.now) {
 	case scenario.SignalError:
@@ -269,10 +284,7 @@ func (c collected) Demand(context.Context) (demand.View, error) {
 	case scenario.SignalStale:
 		return w.faults.stale, nil
 	case scenario.SignalPartial:
-		view.Partial = true
-		for i := range view.Classes {
-			view.Classes[i].Pending = (view.Classes[i].Pending + 1) / 2
-		}
+		view = halved(view)
 	}
 	return view, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/roster"
+	"github.com/spillway-ci/spillway/scaler/watch"
 )
 
 // The intervals of a control plane's own upkeep, as serve has them.
@@ -36,6 +37,8 @@ type replica struct {
 	last   *scaler.Picture
 	poked  bool
 	hung   map[string]time.Time // pool → when the call that hangs comes back
+	lists  *watch.Lists
+	watch  *watch.Machines // nil: streams tell all
 }
 
 func newReplica(w *world, n int) *replica {
@@ -53,7 +56,8 @@ func (r *replica) start() {
 	r.hung = make(map[string]time.Time)
 	r.init(r)
 	r.events = w.rec.events()
-	r.fleet = scaler.NewFleet(collected{w}, w.store, w.story.Tick, w.config.Timeouts.Silent, r.events)
+	r.lists = watch.NewLists(func() time.Time { return w.now }, nil)
+	r.fleet = scaler.NewFleet(collected{w}, r.machines(), w.story.Tick, w.config.Timeouts.Silent, r.events)
 	r.pools = nil
 	r.setPools(w.config)
 	r.every(scaler.LeaseRenew, func() { r.leases.Renew(w.ctx, w.now) })
@@ -95,9 +99,12 @@ func (r *replica) setPools(c *config.Config) {
 		old[p.Name()] = p
 	}
 	r.pools = nil
+	if r.watch != nil {
+		r.watch.SetPools(w.watched())
+	}
 	var names []string
 	policies := c.Policies()
-	for _, p := range c.SpillwayPools() {
+	for _, p := range w.pools() {
 		cfg := scaler.PoolConfig{
 			Pool: p, Policy: policies[p.Name], Rules: w.rosterRules(p.Name), Refresh: w.story.Tick,
 		}
@@ -105,14 +112,28 @@ func (r *replica) setPools(c *config.Config) {
 		if pool != nil {
 			pool.Reconfigure(cfg)
 		} else {
-			pool = scaler.NewPool(cfg, &group{replica: r, site: w.site(p.Name)}, machines{w.store, w}, w.store, tenure{r}, r.events)
+			pool = scaler.NewPool(cfg, r.lists.Of(p.Name, &group{replica: r, site: w.site(p.Name)}), machines{w.store, w}, w.store, tenure{r}, r.events)
 		}
 		r.pools = append(r.pools, pool)
 		names = append(names, p.Name)
 	}
 	r.leases = scaler.NewLeases(w.store, r.name, names, r.events)
 	r.leases.Renew(w.ctx, w.now)
-	r.engine.SetPools(c.SpillwayPools())
+	r.engine.SetPools(w.pools())
+}
+
+// machines are the store's, or what is known of them from everywhere.
+func (r *replica) machines() scaler.Machines {
+	w := r.world
+	if w.gitlab == nil {
+		return w.store
+	}
+	r.watch = watch.New(watch.Options{
+		Registry: machines{w.store, w}, Boards: w.store, Tenure: tenure{r}, Lists: r.lists, GitLab: w.gitlab, Metrics: w,
+		HookVerified: func(pool string) bool { return w.story.Clouds[pool].TerminationHook > 0 },
+		Fresh:        w.config.Timeouts.Silent, Now: func() time.Time { return w.now },
+	}, w.watched())
+	return r.watch
 }
 
 // rosterRules are those of a pool under the present configuration.

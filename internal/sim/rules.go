@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
@@ -138,7 +139,7 @@ func (c *rules) beforeSetDesired(g *group, target int) func(error) {
 // more than the jobs do. It is called after the launch; before is what was there.
 func (c *rules) justified(s *site, before *truth, launched int) {
 	w := c.world
-	if w.faults.signal.at(w.now) != "" {
+	if w.gitlab != nil || w.faults.signal.at(w.now) != "" {
 		return // what the scaler sees of the jobs is not what there is
 	}
 	p := before.pool.Policy
@@ -257,7 +258,7 @@ func (c *rules) ticked(r *replica) {
 		case due.Pools[s.pool].Launch == 0 || !p.turned || waiting[s.pool]:
 			p.starving = 0
 		default:
-			if p.starving++; p.starving > launchWithinTicks {
+			if p.starving++; p.starving > c.launchWithin() {
 				c.broken("I4", "%s: %d jobs have waited for a launch for %d ticks", s.pool, due.Pools[s.pool].Launch, p.starving)
 				p.starving = 0
 			}
@@ -268,11 +269,21 @@ func (c *rules) ticked(r *replica) {
 	}
 }
 
+// launchWithin is how soon a launch that is due must be asked for [ticks]. What GitLab
+// and the runners do is known with a delay: [gitlab.waitingLong] leaves the most of it
+// out, and what ended a moment ago has that long again to be noticed.
+func (c *rules) launchWithin() int {
+	if g := c.world.gitlab; g != nil {
+		return launchWithinTicks + int((g.every()+config.DefaultMetricsEvery)/c.world.story.Tick)
+	}
+	return launchWithinTicks
+}
+
 // blocking are the reasons that may keep a launch back.
 var blocking = []policy.Reason{
 	policy.ReasonMax, policy.ReasonProviderMax, policy.ReasonStepLimit, policy.ReasonStabilization, policy.ReasonCooldown,
 	policy.ReasonHoldStale, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff, policy.ReasonHoldProvider, policy.ReasonHoldBreaker,
-	policy.ReasonGroupHalt, policy.ReasonThrottled,
+	policy.ReasonGroupHalt, policy.ReasonThrottled, policy.ReasonRunnerGone,
 }
 
 // blocked lists the pools whose last decision says what keeps a launch back.
@@ -284,7 +295,7 @@ func (r *replica) blocked() map[string]bool {
 		// A pool that can't launch is offered no jobs, so that its decisions have nothing
 		// to be held back from after the first: its finding goes on to say why, and so
 		// does its status of one that waits for what it has launched to try.
-		out[p.Name()] = st.Probing || finding == "boot_failing" || finding == "cooled_off" || finding == "group_halt" || slices.Contains(blocking, st.Hold) ||
+		out[p.Name()] = st.Probing || finding == "boot_failing" || finding == "cooled_off" || finding == "group_halt" || finding == "runner_gone" || slices.Contains(blocking, st.Hold) ||
 			slices.Contains(blocking, st.Decision.Reason) || slices.Contains(blocking, st.Decision.LimitedBy)
 	}
 	return out
@@ -324,10 +335,10 @@ func (c *rules) jobChanged(j *jobStory, to spillway.JobState) bool {
 // dispatched checks I11: nobody of a lower priority got a job while somebody of a
 // higher one that could take it is free.
 func (c *rules) dispatched(s *session, given []router.Assignment) {
-	if len(given) == 0 || len(c.world.config.Pools) == 1 {
+	if len(given) == 0 || len(c.world.config.Pools) == 1 || c.world.gitlab != nil {
 		return
 	}
-	pools := c.world.config.SpillwayPools()
+	pools := c.world.pools()
 	free := make(map[string]bool)
 	for _, m := range s.engine.Machines() {
 		p, _ := c.world.config.Pool(m.Pool)
@@ -362,6 +373,9 @@ func (c *rules) step() {
 	limits := router.Timeouts{Pending: w.config.Timeouts.Pending, Unmatched: w.config.Timeouts.Unmatched, Assigned: w.config.Timeouts.Assign}
 	for _, j := range w.rec.order {
 		job := &w.jobs[j.id].Job
+		if j.state == spillway.Pending && w.gitlab != nil {
+			continue // for as long as GitLab lets it
+		}
 		if limit := limits.Of(j.state, job, true); limit > 0 && w.now.Sub(j.since) > limit+stateGrace {
 			c.broken("I6", "job %s has been %s for %s", j.id, j.state, w.now.Sub(j.since))
 		}

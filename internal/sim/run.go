@@ -3,14 +3,13 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spillway-ci/spillway/internal/scenario"
 )
 
-// ErrUnsupported is wrapped when a scenario asks for what this version does not
-// simulate.
-var ErrUnsupported = errors.New("not simulated yet")
+// ErrUnsupported is wrapped when a scenario asks for what the cloud that it is played
+// on can't do.
+var ErrUnsupported = errors.New("not simulated")
 
 // Run plays s on the fake cloud, to its end or until nothing more can happen. Its
 // error says that the story could not be played; how it went is in the result.
@@ -20,9 +19,6 @@ func Run(ctx context.Context, s *scenario.Scenario) (*Result, error) {
 
 // RunWith is Run on whatever cloud o says.
 func RunWith(ctx context.Context, s *scenario.Scenario, o Options) (*Result, error) {
-	if s.Mode != scenario.Orchestrate {
-		return nil, fmt.Errorf("mode %s: %w; mode orchestrate is", s.Mode, ErrUnsupported)
-	}
 	w, err := newWorld(ctx, s, o)
 	if err != nil {
 		return nil, err

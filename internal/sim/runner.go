@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ci/spillway"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
+	"github.com/spillway-ci/spillway/scaler/evidence"
 )
 
 // streamTimeout is how long a machine waits for a replica that stands still
@@ -29,6 +30,12 @@ type runner struct {
 	draining bool
 	dead     bool
 	uses     int
+	bornAt   time.Time
+
+	// Where GitLab hands the jobs out.
+	asking bool      // it will ask for one soon
+	quit   bool      // it was told to finish what it has
+	usedAt time.Time // when a job last ended on it
 
 	notice    pluginsdk.Interruption // of its own instance, by its own word
 	noticedAt time.Time
@@ -71,10 +78,14 @@ func (w *world) cloudChanged(s *site, ch Change) {
 		}
 	case Held:
 		w.rec.pools[s.pool].held[ch.ID] = ch.At
+		if r := w.runners[machineID(s.pool, ch.ID)]; r != nil && w.gitlab != nil && w.sight(s.pool).drain == evidence.DrainHook {
+			r.stopped()
+		}
 		w.rules.instanceHeld(s.pool, ch)
 	case Ended:
 		w.rules.instanceEnded(s.pool, ch)
 		w.rec.instanceEnded(s.pool, ch)
+		delete(w.scrapes[s.pool], ch.ID)
 		if r := w.runners[machineID(s.pool, ch.ID)]; r != nil {
 			r.dead = true
 			w.after(0, r.die)
@@ -90,10 +101,15 @@ func (w *world) boot(pool, instance string) {
 	p, _ := w.config.Pool(pool)
 	r := &runner{
 		world: w, id: machineID(pool, instance), pool: pool, instance: instance,
-		capacity: max(1, p.CapacityPerInstance), jobs: make(map[spillway.JobID]*execution),
+		capacity: max(1, p.CapacityPerInstance), jobs: make(map[spillway.JobID]*execution), bornAt: w.now,
 	}
 	w.runners[r.id] = r
 	w.rec.pools[pool].registered++
+	if w.gitlab != nil {
+		r.sighted()
+		w.gitlab.offer()
+		return
+	}
 	r.connect()
 	w.after(w.heartbeatEvery(), r.heartbeat)
 }
@@ -159,6 +175,9 @@ func (r *runner) beat() {
 
 // running are the attempts that the machine has, by job.
 func (r *runner) running() []router.JobRef {
+	if r.world.gitlab != nil {
+		return nil // a sidecar counts them, and knows none by name
+	}
 	refs := make([]router.JobRef, 0, len(r.jobs))
 	for _, id := range slices.Sorted(maps.Keys(r.jobs)) {
 		refs = append(refs, r.jobs[id].ref)
@@ -198,6 +217,10 @@ func (r *runner) leave(id spillway.JobID) {
 
 // report hands a result on; without a replica it is kept.
 func (r *runner) report(o outcome) {
+	if r.world.gitlab != nil {
+		r.world.gitlab.finished(r, o)
+		return
+	}
 	if r.replica == nil || !r.replica.working() {
 		r.results = append(r.results, o)
 		return
@@ -223,6 +246,9 @@ func (r *runner) drain(on bool) (acknowledged bool) {
 		return false
 	}
 	r.draining = on
+	if !on && r.world.gitlab != nil {
+		r.world.after(0, r.world.gitlab.offer)
+	}
 	r.world.after(0, r.beat)
 	return true
 }
@@ -233,6 +259,9 @@ func (r *runner) die() {
 		x.stopped = true
 		r.leave(id)
 		r.world.rec.orphaned(id)
+		if r.world.gitlab != nil {
+			r.world.gitlab.lost(id)
+		}
 	}
 	delete(r.world.runners, r.id)
 	r.world.rec.pools[r.pool].registered--

@@ -31,7 +31,7 @@ type session struct {
 func (s *session) init(r *replica) {
 	*s = session{
 		replica: r, world: r.world,
-		engine:  router.NewEngine(r.world.config.SpillwayPools(), router.Options{AcceptTimeout: r.world.config.Timeouts.Assign}),
+		engine:  router.NewEngine(r.world.pools(), router.Options{AcceptTimeout: r.world.config.Timeouts.Assign}),
 		streams: make(map[spillway.MachineID]*runner),
 		unsaved: make(map[spillway.MachineID]bool),
 	}
@@ -50,7 +50,7 @@ func (s *session) connected(r *runner) {
 			r.stop(ref.ID)
 		}
 	}
-	m := router.Machine{ID: r.id, InstanceID: r.instance, Pool: r.pool, Capacity: r.capacity, Busy: len(keep), Uses: r.uses, Unhealthy: r.complaint}
+	m := router.Machine{ID: r.id, InstanceID: r.instance, Pool: r.pool, Capacity: r.capacity, Busy: len(r.jobs), Uses: r.uses, Unhealthy: r.complaint}
 	if r.notice.Kind != "" {
 		m.InterruptedAt, m.InterruptionKind, m.InterruptionDeadline = r.noticedAt, string(r.notice.Kind), r.notice.Deadline
 	}
@@ -334,7 +334,7 @@ func (w *world) overdue() []spillway.JobRecord {
 
 // matched reports whether any pool can take r.
 func (w *world) matched(r *spillway.Requirement) bool {
-	for _, p := range w.config.SpillwayPools() {
+	for _, p := range w.pools() {
 		c := p.Capability.Normalize()
 		if router.Match(&c, r).OK() {
 			return true

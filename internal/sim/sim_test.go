@@ -34,12 +34,6 @@ func run(t testing.TB, text string) *sim.Result {
 	return r
 }
 
-func TestWhatIsNotSimulatedYetSaysWhatIs(t *testing.T) {
-	_, err := sim.Run(t.Context(), parse(t, "mode: route\n"+onePool))
-	require.ErrorIs(t, err, sim.ErrUnsupported)
-	require.ErrorContains(t, err, "mode orchestrate is")
-}
-
 func TestTheCallersContextEndsARun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -63,10 +63,18 @@ func (t *truth) count(w *world, in Instance) {
 		if w.rules.pool(t.pool.Name).unasked[in.ID] && w.now.Sub(in.LaunchedAt) < noticeTicks*w.story.Tick {
 			t.unseen += t.placesOfNew()
 		}
-	case r.dead || r.replica == nil || r.complaint != "": // it gets no jobs
+	case r.dead || w.deaf(r) || r.complaint != "": // it gets no jobs
 	default:
 		t.countRunner(r, w.rec.pools[t.pool.Name].leaves[in.ID])
 	}
+}
+
+// deaf reports whether a machine is given no jobs, whatever it could take.
+func (w *world) deaf(r *runner) bool {
+	if w.gitlab != nil {
+		return r.quit || w.gitlab.deleted[r.id] || w.gitlab.paused[r.id]
+	}
+	return r.replica == nil
 }
 
 // placesOfNew is how many jobs a new instance takes before it is used up.
@@ -128,6 +136,9 @@ func (t *truth) room() int {
 
 // waiting is the queue as it is.
 func (w *world) waiting() []demand.Class {
+	if w.gitlab != nil {
+		return w.gitlab.waitingLong()
+	}
 	counts, err := w.store.Counts()
 	if err != nil {
 		return nil
@@ -138,7 +149,7 @@ func (w *world) waiting() []demand.Class {
 // attribute gives the waiting jobs to what there really is. launchable says how
 // many places each pool could still launch [jobs].
 func (w *world) attribute(launchable func(s *site, t *truth) int) demand.Attribution {
-	pools := w.config.SpillwayPools()
+	pools := w.pools()
 	supplies := make([]demand.Supply, 0, len(pools))
 	for i := range pools {
 		s := w.site(pools[i].Name)

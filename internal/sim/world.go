@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	"github.com/spillway-ci/spillway/internal/sim/memstore"
+	"github.com/spillway-ci/spillway/scaler/evidence"
 	"github.com/spillway-ci/spillway/store"
 )
 
@@ -36,6 +37,8 @@ type world struct {
 	cloudOf NewCloud
 	clouds  []*site // by pool, in the order of the configuration
 	store   *memstore.Store
+	gitlab  *gitlab                               // nil: we hand the jobs out
+	scrapes map[string]map[string]evidence.Scrape // by pool and instance
 	jobs    map[spillway.JobID]*scenario.Job
 	runners map[spillway.MachineID]*runner
 	running map[spillway.JobID]*runner // who runs what
@@ -66,7 +69,12 @@ func newWorld(ctx context.Context, s *scenario.Scenario, o Options) (*world, err
 	w.rec = newRecorder(w)
 	w.rules = newRules(w)
 	w.faults.init()
-	w.store.Changed = w.rec.jobChanged
+	w.scrapes = make(map[string]map[string]evidence.Scrape)
+	if s.Mode == scenario.Orchestrate {
+		w.store.Changed = w.rec.jobChanged
+	} else {
+		w.gitlab = newGitLab(w)
+	}
 	w.store.Ordered = func() { w.after(0, w.drainsOrdered) }
 	if w.cloudOf == nil {
 		w.cloudOf = FakeCloud
@@ -152,6 +160,9 @@ func (w *world) begin() {
 	for _, r := range w.replicas {
 		r.start()
 	}
+	if w.gitlab != nil {
+		w.after(0, w.gitlab.list)
+	}
 }
 
 // play lets one moment follow the other.
@@ -235,11 +246,11 @@ func (w *world) push(job *scenario.Job) {
 	}
 	pushed := job.Job
 	pushed.SubmittedAt = w.now
-	if w.anyReplica() == nil {
+	if w.gitlab == nil && w.anyReplica() == nil {
 		w.after(retryEvery, func() { w.push(job) })
 		return
 	}
-	outcome, err := w.store.Push(pushed)
+	outcome, err := w.queue().Push(pushed)
 	switch {
 	case err != nil:
 		w.after(retryEvery, func() { w.push(job) })
@@ -269,6 +280,11 @@ func (w *world) recheck() {
 
 // queueChanged tells the replicas that there is something new in the queue.
 func (w *world) queueChanged() {
+	if w.gitlab != nil {
+		w.gitlab.changed()
+		w.gitlab.offer()
+		return
+	}
 	for _, r := range w.replicas {
 		if r.working() {
 			r.countQueue()

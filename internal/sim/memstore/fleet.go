@@ -66,6 +66,10 @@ func (s *Store) OrderDrain(_ context.Context, _ string, orders []router.DrainOrd
 	}
 	for _, o := range orders {
 		if o.On {
+			o.At = s.clock()
+			if before, stands := s.drains[o.Machine]; stands {
+				o.At = before.At
+			}
 			s.drains[o.Machine] = o
 		} else {
 			delete(s.drains, o.Machine)
@@ -85,6 +89,7 @@ func (s *Store) RemoveMachines(_ context.Context, _ string, ids []spillway.Machi
 	for _, id := range ids {
 		delete(s.machines, id)
 		delete(s.drains, id)
+		delete(s.books, id)
 	}
 	return nil
 }

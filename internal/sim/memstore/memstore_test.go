@@ -234,3 +234,61 @@ func TestQueueProperties(t *testing.T) {
 		}
 	})
 }
+
+func TestTheBookOfRoutedJobs(t *testing.T) {
+	r := newRig()
+	job := func(id, machine string) store.RoutedJob {
+		return store.RoutedJob{ID: spillway.JobID(id), Pool: "p", Machine: spillway.MachineID(machine), Begun: r.now, Until: r.now.Add(time.Hour)}
+	}
+	for range 2 { // repeating it is harmless
+		begun, err := r.BeginRouted(job("1", "m"))
+		require.NoError(t, err)
+		require.True(t, begun)
+	}
+	books, err := r.Routed(t.Context(), "p")
+	require.NoError(t, err)
+	require.Len(t, books["m"].Open, 1)
+	require.Equal(t, 1, books["m"].Uses)
+	ended, err := r.EndRouted("1")
+	require.NoError(t, err)
+	require.True(t, ended)
+	ended, err = r.EndRouted("1")
+	require.NoError(t, err)
+	require.False(t, ended)
+
+	at := r.now
+	require.NoError(t, r.OrderDrain(t.Context(), "p", []router.DrainOrder{{Machine: "m", On: true}}))
+	r.now = r.now.Add(time.Minute)
+	require.NoError(t, r.OrderDrain(t.Context(), "p", []router.DrainOrder{{Machine: "m", On: true}}))
+	orders, err := r.Drains(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, at, orders["m"].At, "an order that stands keeps its time")
+	begun, err := r.BeginRouted(job("2", "m"))
+	require.NoError(t, err)
+	require.False(t, begun, "nothing begins on a machine that is ordered to drain")
+
+	_, err = r.BeginRouted(job("3", "other"))
+	require.NoError(t, err)
+	r.now = r.now.Add(time.Hour)
+	books, err = r.Routed(t.Context(), "p")
+	require.NoError(t, err)
+	require.Empty(t, books["other"].Open, "past its Until")
+	require.NoError(t, r.RemoveMachines(t.Context(), "p", []spillway.MachineID{"other"}))
+	books, err = r.Routed(t.Context(), "p")
+	require.NoError(t, err)
+	require.NotContains(t, books, spillway.MachineID("other"))
+}
+
+func TestBoardsAreShownForAWhile(t *testing.T) {
+	r := newRig()
+	require.NoError(t, r.PutBoard(t.Context(), "b", 2, []byte("x"), time.Minute))
+	require.ErrorIs(t, r.PutBoard(t.Context(), "b", 1, []byte("y"), time.Minute), store.ErrStaleEpoch)
+	data, found, err := r.Board(t.Context(), "b")
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "x", string(data))
+	r.now = r.now.Add(time.Minute)
+	_, found, err = r.Board(t.Context(), "b")
+	require.NoError(t, err)
+	require.False(t, found)
+}

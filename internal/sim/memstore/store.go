@@ -50,6 +50,8 @@ type shared struct {
 	leases   map[string]lease
 	memory   map[string]memory
 	ledger   []LedgerEntry
+	books    map[spillway.MachineID]*book
+	boards   map[string]board
 }
 
 // LedgerEntry is one entry as it was appended.
@@ -74,6 +76,8 @@ func (s *Store) Wipe() {
 		drains:   make(map[spillway.MachineID]router.DrainOrder),
 		leases:   make(map[string]lease),
 		memory:   make(map[string]memory),
+		books:    make(map[spillway.MachineID]*book),
+		boards:   make(map[string]board),
 	}
 }
 
