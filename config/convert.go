@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"time"
@@ -27,6 +28,9 @@ func (c *Config) SpillwayPools() []spillway.Pool {
 	pools := make([]spillway.Pool, 0, len(c.Pools))
 	for i := range c.Pools {
 		p := c.Pools[i].spillway()
+		if c.Pools[i].CapabilityFromGitLab() {
+			p.Capability = unknownCapability
+		}
 		if c.Pools[i].Mode != ModeOrchestrate && c.GitLab != nil {
 			p.Capability.Origin = c.GitLab.URL
 		}
@@ -34,6 +38,10 @@ func (c *Config) SpillwayPools() []spillway.Pool {
 	}
 	return pools
 }
+
+// unknownCapability is that of a pool whose runners' capability GitLab has not told
+// yet: a valid one that takes no job, since no project has that id.
+var unknownCapability = spillway.Capability{Tags: []string{"(asked of GitLab)"}, Type: spillway.ProjectType, Projects: []int64{math.MaxInt64}}
 
 // Policies are the pools' policies by name.
 func (c *Config) Policies() map[string]policy.Policy {

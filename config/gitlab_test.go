@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/router"
 )
 
 // gitlab is a file with a gitlab section and one pool, both completed by the test.
@@ -27,7 +29,10 @@ func TestGitLabDefaults(t *testing.T) {
 	require.Equal(t, config.DefaultGitLab, c.Listen.GitLab)
 	require.Equal(t, config.DefaultJobRouter, c.Listen.JobRouter)
 	require.True(t, c.Pools[0].CapabilityFromGitLab())
-	require.Equal(t, c.GitLab.URL, c.SpillwayPools()[0].Capability.Origin)
+	asked := c.SpillwayPools()[0].Capability
+	require.Equal(t, c.GitLab.URL, asked.Origin)
+	require.NoError(t, asked.Validate())
+	require.False(t, router.Match(&asked, &spillway.Requirement{Origin: c.GitLab.URL, Project: 1}).OK(), "nothing goes there before it is known what it takes")
 	require.Equal(t, "none", c.Pools[0].Observe.Drain)
 
 	c, err = config.Parse("f", []byte(gitlab("", "mode: observe\ncapability: {tags: [x]}\nobserve: {metrics: {}}")))
@@ -62,6 +67,9 @@ func TestGitLabMistakes(t *testing.T) {
 		{"long poll", gitlab(", route: {server_url: 'grpc://a:1', long_poll: 1h}", route), "gitlab.route.long_poll: 1h0m0s is out of range"},
 		{"hold", gitlab(", route: {server_url: 'grpc://a:1', hold_per_token: 101}", route), "hold_per_token: 101 is out of range; use 0 to 100"},
 		{"rate", gitlab(", route: {server_url: 'grpc://a:1', rate_per_token: 0}", route), "rate_per_token: 0 is out of range"},
+		{"webhook that nobody can complete", gitlab(", webhook: {secret: {env: S}}", observe), "gitlab.webhook: a webhook does not say which tags a job has"},
+		{"job router without route", "listen: {job_router: '127.0.0.1:1'}\n" + gitlab("", observe), "listen.job_router: there is no gitlab.route"},
+		{"listener without use", "listen: {gitlab: '127.0.0.1:1'}\n" + gitlab("", observe), "listen.gitlab: there is neither gitlab.route nor gitlab.webhook"},
 		{"mode", gitlab("", "mode: watch\ncapability: {tags: [x]}"), `pools[0].mode: "watch": use orchestrate, observe, route`},
 		{"route without route", gitlab("", route), "pools[0].mode: mode route needs gitlab.route"},
 		{"route without a token", gitlab(", route: {server_url: 'grpc://a:1'}", "mode: route\ncapability: {tags: [x]}"), "pools[0].gitlab.token: jobs are asked for with the runners' own token"},

@@ -42,6 +42,10 @@ func (v *validator) gitlab() {
 		v.need(!g.Webhook.Secret.IsZero(), "gitlab.webhook.secret",
 			"anybody could tell us of jobs; set {env: NAME} or {file: PATH}, and the same as the secret token of the webhook in GitLab")
 	}
+	v.need(g.Webhook == nil || g.Route != nil || !g.APIToken.IsZero(), "gitlab.webhook",
+		"a webhook does not say which tags a job has, and without gitlab.api_token nobody can ask; set it, or remove webhook")
+	v.need(c.Listen.JobRouter == "" || g.Route != nil, "listen.job_router", "there is no gitlab.route, so nothing would be served there; remove it, or set gitlab.route.server_url")
+	v.need(c.Listen.GitLab == "" || g.Route != nil || g.Webhook != nil, "listen.gitlab", "there is neither gitlab.route nor gitlab.webhook, so nothing would be served there; remove it")
 	if g.Webhook != nil || g.Route != nil {
 		c.Listen.GitLab = cmp.Or(c.Listen.GitLab, DefaultGitLab)
 	}
@@ -148,7 +152,7 @@ func (v *validator) blind(p *Pool, at string) {
 	case !sidecar && !api:
 		v.warnf(at, "will hold with cannot_drain: metrics alone don't prove that an instance is idle; set gitlab.api_token and the pool's gitlab.runner_id, or observe.drain to sidecar")
 	}
-	if g.Jobs.Scope == "none" && g.Webhook == nil && p.Count == nil {
+	if g.Jobs.Scope == "none" && p.Count == nil {
 		v.warnf(at, "will never scale out by itself: nothing tells of waiting jobs; set gitlab.api_token, or a count")
 	}
 }

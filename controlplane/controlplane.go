@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/gitlab/jobrouter"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
@@ -29,6 +30,9 @@ const (
 	Runners = "listen.runners"
 	API     = "listen.api"
 	Metrics = "listen.metrics"
+	GitLab  = "listen.gitlab"
+	// JobRouter is where GitLab Runners ask for jobs.
+	JobRouter = "listen.job_router"
 )
 
 // Times of an orderly end.
@@ -44,6 +48,9 @@ type Options struct {
 	// ProviderConfig may change what a provider is configured with, once the
 	// runners' address is known; nil leaves it as configured.
 	ProviderConfig func(provider string, configured []byte, runners string) ([]byte, error)
+	// Admit is asked before a job of GitLab goes to a runner in route mode; nil admits
+	// every job.
+	Admit jobrouter.Admit
 	// Scaler and Session are told what happens, besides log and metrics.
 	Scaler  scaler.Events
 	Session session.Events
@@ -67,6 +74,7 @@ type ControlPlane struct {
 	loop       *scaler.Loop
 	polls      *scaler.Polls // of metrics; nil = none
 	notices    *notices
+	gitlab     *gitLab // nil: there is none
 }
 
 // New makes everything ready and listens, but serves nothing before Run. After an
@@ -84,7 +92,7 @@ func New(ctx context.Context, cfg *config.Config, opt Options) (*ControlPlane, e
 		c.metrics.AddProvider(name)
 	}
 	c.events = c.scalerEvents()
-	for _, step := range []func(context.Context) error{c.openStore, c.makeRouter, c.listen, c.openPlugins, c.makeScaler} {
+	for _, step := range []func(context.Context) error{c.openStore, c.makeRouter, c.makeGitLab, c.listen, c.openPlugins, c.makeScaler} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
@@ -112,6 +120,9 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 		}
 		return c.orFail(fail, err)
 	})
+	if c.gitlab != nil {
+		serve.Go(func() error { return c.gitlab.serve(serving, func(err error) error { return c.orFail(fail, err) }) })
+	}
 	var decide sync.WaitGroup
 	c.leases.Renew(ctx, time.Now())
 	decide.Go(func() { c.leases.Run(ctx) })
@@ -120,9 +131,15 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	if c.polls != nil {
 		decide.Go(func() { c.polls.Run(ctx) })
 	}
+	if c.gitlab != nil {
+		c.gitlab.run(ctx, &decide)
+	}
 	c.watchInterruptions(ctx, &decide)
 
 	<-ctx.Done()
+	if c.gitlab != nil {
+		c.gitlab.drain()
+	}
 	decide.Wait()
 	err := c.closePlugins()
 	stopServing()
@@ -218,8 +235,16 @@ func (c *ControlPlane) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.bound, err = server.Listen(ctx,
-		server.GRPC(Runners, l.Runners, runners), server.GRPC(API, l.API, api), server.HTTP(Metrics, l.Metrics, pages, pagesTLS))
+	endpoints := []server.Endpoint{
+		server.GRPC(Runners, l.Runners, runners), server.GRPC(API, l.API, api), server.HTTP(Metrics, l.Metrics, pages, pagesTLS),
+	}
+	if l.GitLab != "" {
+		endpoints = append(endpoints, server.Streaming(GitLab, l.GitLab, c.gitlab, pagesTLS))
+	}
+	if l.JobRouter != "" {
+		endpoints = append(endpoints, server.GRPC(JobRouter, l.JobRouter, c.gitlab.routerServer(pagesTLS)))
+	}
+	c.bound, err = server.Listen(ctx, endpoints...)
 	return err
 }
 

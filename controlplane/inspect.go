@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/spillway-ci/spillway/config"
@@ -16,12 +15,13 @@ import (
 	"github.com/spillway-ci/spillway/providers"
 )
 
-// Finding is something about a provider or one of its groups that a person should
-// change before pools rely on it.
+// Finding is something that a person should change before pools rely on it. It is about
+// a provider or one of its groups, or about a setting.
 type Finding struct {
-	Provider string             `json:"provider"`
-	Pool     string             `json:"pool,omitempty"`  // empty: about the provider
-	Group    string             `json:"group,omitempty"` // of the pool
+	Provider string             `json:"provider,omitempty"` // empty: about a setting
+	Pool     string             `json:"pool,omitempty"`     // empty: about the provider, or a setting of no pool
+	Group    string             `json:"group,omitempty"`    // of the pool
+	Setting  string             `json:"setting,omitempty"`  // of the pool, or of the whole file
 	Code     string             `json:"code"`
 	Severity pluginsdk.Severity `json:"severity"`
 	Message  string             `json:"message"`
@@ -30,43 +30,49 @@ type Finding struct {
 
 func (f Finding) String() string {
 	where := "provider " + f.Provider
-	if f.Pool != "" {
+	switch {
+	case f.Group != "":
 		where = "pool " + f.Pool + ", group " + f.Group
+	case f.Pool != "":
+		where = "pool " + f.Pool + ", " + f.Setting
+	case f.Provider == "":
+		where = f.Setting
 	}
 	return fmt.Sprintf("%s: %s: %s (%s): %s", f.Severity, where, f.Message, f.Code, f.Fix)
 }
 
 // Inspect starts the plugins of a configuration and looks for what is wrong with
 // them: each plugin's configuration is held to its schema, and if online the clouds
-// are asked too. Nothing is written to any cloud, and no process is left.
+// are asked too, and so is whatever else the configuration names. Nothing is written
+// anywhere, and no process is left.
 func Inspect(ctx context.Context, cfg *config.Config, online bool) ([]Finding, error) {
 	host, err := providers.NewHost(providers.Options{Logger: slog.New(slog.DiscardHandler), Redact: config.Redact})
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string][]Finding, len(cfg.Providers))
+	var all []Finding
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	keep := func(some []Finding) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, some...)
+	}
 	for name, p := range cfg.Providers {
-		wg.Go(func() {
-			i := inspection{host: host, cfg: cfg, provider: name}
-			some := i.provide(ctx, p, online)
-			mu.Lock()
-			defer mu.Unlock()
-			found[name] = some
-		})
+		i := inspection{host: host, cfg: cfg, provider: name}
+		wg.Go(func() { keep(i.provide(ctx, p, online)) })
+	}
+	if online {
+		i := surroundings{cfg: cfg}
+		wg.Go(func() { keep(i.look(ctx)) })
 	}
 	wg.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
 	err = errors.Join(ctx.Err(), host.Close(closing))
-	var all []Finding
-	for _, some := range found {
-		all = append(all, some...)
-	}
 	slices.SortFunc(all, func(a, b Finding) int {
-		return cmp.Or(strings.Compare(string(a.Severity), string(b.Severity)), strings.Compare(a.Provider, b.Provider),
-			strings.Compare(a.Pool, b.Pool), strings.Compare(a.Code, b.Code))
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Pool, b.Pool),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Setting, b.Setting), cmp.Compare(a.Message, b.Message))
 	})
 	return all, err
 }
@@ -126,13 +132,16 @@ func (i *inspection) groups(ctx context.Context, plugin *providers.Plugin) []Fin
 	}
 	found, err := plugin.Findings(ctx, names)
 	for _, f := range found {
+		if f.Severity == pluginsdk.FindingInfo {
+			continue // nothing to mend
+		}
 		add(Finding{Provider: i.provider, Code: f.Code, Severity: f.Severity, Message: f.Message, Fix: f.Fix}, f.Group)
 	}
 	if err != nil && !errors.Is(err, pluginsdk.ErrUnsupported) {
 		all = append(all, i.about("findings_failed", pluginsdk.FindingError, "see the message", "the plugin could not look at its groups: %v", err))
 	}
 	for _, name := range names {
-		for _, f := range i.bounds(ctx, plugin, pools[name]) {
+		for _, f := range append(i.bounds(ctx, plugin, pools[name]), i.hook(plugin, pools[name], found)...) {
 			add(f, name)
 		}
 	}

@@ -88,7 +88,11 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 		names[i] = c.pools[i].Name
 	}
 	c.leases = scaler.NewLeases(c.store, c.cfg.ReplicaName(), names, &c.events)
-	policies, lives := c.cfg.Policies(), c.cfg.Lifecycles()
+	if c.gitlab != nil {
+		if err := c.gitlab.watchGitLab(); err != nil {
+			return err
+		}
+	}
 	loops := make([]*scaler.Pool, 0, len(c.pools))
 	for i := range c.pools {
 		p := c.pools[i]
@@ -96,13 +100,15 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 		if !ok {
 			return fmt.Errorf("pool %s: no provider %q", p.Name, p.Provider)
 		}
-		cfg := scaler.PoolConfig{
-			Pool: p, Policy: policies[p.Name], Rules: rulesOf(lives[p.Name], policies[p.Name].Max, p.CapacityPerInstance, c.cfg.Timeouts), Refresh: c.cfg.Tick,
-		}
-		loops = append(loops, scaler.NewPool(cfg, plugin.Group(p.Name, p.Group), machines{c.store, c}, c.store, c.leases, &c.events))
+		loops = append(loops, scaler.NewPool(c.poolConfig(p), c.group(p.Name, plugin.Group(p.Name, p.Group)), c.allMachines(), c.store, c.leases, &c.events))
 	}
-	fleet := scaler.NewFleet(queueOf(c.store), c.store, c.cfg.Tick, c.cfg.Timeouts.Silent, &c.events)
-	if c.polls = c.counts(); c.polls != nil {
+	fleet := scaler.NewFleet(c.demand(), c.allMachines(), c.cfg.Tick, c.cfg.Timeouts.Silent, &c.events)
+	counts, err := c.counts()
+	if err != nil {
+		return err
+	}
+	if len(counts) > 0 {
+		c.polls = scaler.NewPolls(counts, &c.events)
 		fleet.SetCounts(c.polls)
 	}
 	c.loop = scaler.NewLoop(fleet, loops, c.cfg.Tick, c.cfg.Debounce)
@@ -123,22 +129,40 @@ func (m machines) RemoveMachines(ctx context.Context, pool string, ids []spillwa
 	return m.Store.RemoveMachines(ctx, pool, ids)
 }
 
-// counts are the metrics that pools have; nil for none.
-func (c *ControlPlane) counts() *scaler.Polls {
+// counts are the numbers of jobs that pools have.
+func (c *ControlPlane) counts() (map[string]scaler.CountSource, error) {
 	sources := map[string]scaler.CountSource{}
 	for i := range c.cfg.Pools {
-		if p := &c.cfg.Pools[i]; p.Count != nil {
-			plugin, metric := c.plugins[p.Count.Provider], p.Count.Metric
-			sources[p.Name] = scaler.CountSource{
-				Every: p.Count.Every,
-				Read:  func(ctx context.Context) (pluginsdk.Count, error) { return plugin.Count(ctx, metric) },
-			}
+		p := &c.cfg.Pools[i]
+		if p.Count == nil {
+			continue
 		}
+		read, err := c.reader(p.Count)
+		if err != nil {
+			return nil, fmt.Errorf("pools[%d].count: %w", i, err)
+		}
+		s := scaler.CountSource{Every: p.Count.Every, Read: read}
+		// GitLab serves it without us, and is not asked which jobs wait.
+		s.Drives = p.Mode == config.ModeObserve && c.cfg.GitLab.Jobs.Scope == "none"
+		if p.Count.Means == "instances" {
+			s.Each = c.pools[i].CapacityPerInstance
+		}
+		sources[p.Name] = s
 	}
-	if len(sources) == 0 {
-		return nil
+	return sources, nil
+}
+
+// reader reads a count where it is: in a cloud or a Prometheus server.
+func (c *ControlPlane) reader(from *config.Count) (func(context.Context) (pluginsdk.Count, error), error) {
+	if from.Prometheus == nil {
+		plugin, metric := c.plugins[from.Provider], from.Metric
+		return func(ctx context.Context) (pluginsdk.Count, error) { return plugin.Count(ctx, metric) }, nil
 	}
-	return scaler.NewPolls(sources, &c.events)
+	query, err := newPrometheus(from.Prometheus)
+	if err != nil {
+		return nil, err
+	}
+	return query.Count, nil
 }
 
 // rulesOf turns a pool's times into those of its roster. An acknowledgement or a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -30,10 +31,28 @@ func (a answers) Pools(context.Context) ([]server.PoolStatus, error) { return a.
 // Pools lists the pools in the order of the configuration.
 func (c *ControlPlane) Pools() []server.PoolStatus {
 	out := make([]server.PoolStatus, 0, len(c.pools))
-	for i, p := range c.loop.Pools() {
-		out = append(out, poolStatus(c.pools[i], p.Status()))
+	for _, p := range c.loop.Pools() {
+		s := poolStatus(p.Definition(), p.Status())
+		if c.gitlab != nil {
+			s.Finding = alsoFound(c.gitlab.known.finding(p.Name()), s.Finding)
+		}
+		out = append(out, s)
 	}
 	return out
+}
+
+// alsoFound is two findings as one: what causes the other is first.
+func alsoFound(cause, other string) string {
+	switch {
+	case cause == "":
+		return other
+	case strings.HasSuffix(other, cause): // it says so itself
+		return cause
+	case other == "":
+		return cause
+	default:
+		return cause + "; " + other
+	}
 }
 
 func poolStatus(p spillway.Pool, s scaler.Status) server.PoolStatus {
@@ -75,7 +94,7 @@ func demandView(pic *scaler.Picture) server.DemandView {
 
 // Runners lists every machine that is registered with any replica.
 func (a answers) Runners(ctx context.Context) ([]router.Machine, error) {
-	return a.c.store.Machines(ctx)
+	return a.c.allMachines().Machines(ctx)
 }
 
 // Plugins lists the plugin processes of this replica.
@@ -95,7 +114,12 @@ func (a answers) Plugins(context.Context) ([]server.PluginStatus, error) {
 }
 
 // Feeds lists where demand comes from.
-func (a answers) Feeds(context.Context) ([]server.FeedStatus, error) { return nil, nil }
+func (a answers) Feeds(context.Context) ([]server.FeedStatus, error) {
+	if a.c.gitlab == nil {
+		return nil, nil
+	}
+	return a.c.gitlab.feeds(), nil
+}
 
 // Ledger reads the newest decisions of a pool.
 func (a answers) Ledger(ctx context.Context, pool string, limit int) ([]server.LedgerEntry, error) {

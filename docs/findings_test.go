@@ -85,12 +85,14 @@ func severityOf(function string, e ast.Expr) severity {
 		return "warning"
 	case name == "FindingError":
 		return "error"
+	case name == "FindingInfo":
+		return "info"
 	default: // a variable
 		return "either"
 	}
 }
 
-var inTable = regexp.MustCompile("(error|warning|either) `([a-z_]+)`")
+var inTable = regexp.MustCompile("(error|warning|info|either) `([a-z_]+)`")
 
 // documented are the finding codes of a page's table of settings.
 func documented(t *testing.T, page string) map[string]severity {
@@ -110,11 +112,19 @@ func TestC27_EveryFindingIsExplained(t *testing.T) {
 	host := inCode(t, hostCode+"/inspect.go")
 	require.Len(t, host, 9)
 	aws := inCode(t, ec2Code+"/findings.go")
-	require.Len(t, aws, 18)
+	require.Len(t, aws, 19)
 	for code, s := range host {
 		require.Contains(t, []severity{"", s}, aws[code], "%s means the same everywhere", code)
 	}
 	maps.Copy(aws, host)
 	require.Equal(t, aws, documented(t, "aws.md"))
 	require.Equal(t, inCode(t, gceCode+"/findings.go"), documented(t, "gcp.md"))
+
+	around := inCode(t, hostCode+"/inspect_gitlab.go")
+	maps.Copy(around, inCode(t, hostCode+"/inspect_sources.go"))
+	require.Len(t, around, 13)
+	for code := range around {
+		require.NotContains(t, aws, code, "it has one meaning")
+	}
+	require.Equal(t, around, documented(t, "gitlab.md"))
 }

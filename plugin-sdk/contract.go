@@ -260,6 +260,7 @@ type Severity string
 const (
 	FindingError   Severity = "error"   // nothing works until somebody changes it
 	FindingWarning Severity = "warning" // it will kill jobs, fight with Spillway or waste money
+	FindingInfo    Severity = "info"    // nothing to mend: what it names is as it should be
 )
 
 // Finding is a setting of a group that works against Spillway.

@@ -56,6 +56,7 @@ var (
 	severities = newEnum(map[Severity]providerv1.Severity{
 		FindingWarning: providerv1.Severity_SEVERITY_WARNING,
 		FindingError:   providerv1.Severity_SEVERITY_ERROR,
+		FindingInfo:    providerv1.Severity_SEVERITY_INFO,
 	})
 	outcomes = newEnum(map[RemoveOutcome]providerv1.RemoveOutcome{
 		Removed:     providerv1.RemoveOutcome_REMOVE_OUTCOME_REMOVED,

@@ -43,6 +43,8 @@ func (p *Plugin) Findings(ctx context.Context, groups []string) ([]pluginsdk.Fin
 	return all, nil
 }
 
+var severities = []pluginsdk.Severity{pluginsdk.FindingError, pluginsdk.FindingWarning, pluginsdk.FindingInfo}
+
 // checkFindings refuses what breaks the contract, and bounds the texts.
 func checkFindings(groups []string, found []pluginsdk.Finding) ([]pluginsdk.Finding, error) {
 	if len(found) > pluginsdk.MaxFindings {
@@ -59,7 +61,7 @@ func checkFindings(groups []string, found []pluginsdk.Finding) ([]pluginsdk.Find
 			return nil, refused(OpFindings, "finding %d is about group %.200q, which was not asked", i, f.Group)
 		case len(f.Code) > maxFindingCodeBytes || !findingCode.MatchString(f.Code):
 			return nil, refused(OpFindings, "finding %d has code %.80q, use snake_case of at most %d bytes", i, f.Code, maxFindingCodeBytes)
-		case f.Severity != pluginsdk.FindingError && f.Severity != pluginsdk.FindingWarning:
+		case !slices.Contains(severities, f.Severity):
 			return nil, refused(OpFindings, "finding %s has severity %.80q", f.Code, f.Severity)
 		case f.Message == "":
 			return nil, refused(OpFindings, "finding %s has no message", f.Code)

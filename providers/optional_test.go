@@ -96,6 +96,7 @@ func TestT5_HostileFindings(t *testing.T) {
 		return err
 	}
 	require.NoError(t, find(many[1:]))
+	require.NoError(t, find(spoilt(func(f *pluginsdk.Finding) { f.Severity = pluginsdk.FindingInfo })))
 	for name, answer := range map[string][]pluginsdk.Finding{
 		"too many":      many,
 		"foreign group": spoilt(func(f *pluginsdk.Finding) { f.Group = "other" }),

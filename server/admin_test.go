@@ -171,7 +171,7 @@ func TestListRunners(t *testing.T) {
 	f := twoPools()
 	f.machines = []router.Machine{
 		{ID: "m1", InstanceID: "i-1", Pool: "linux", Capacity: 2, Busy: 1, Assigned: 2, HeardAt: now, Version: "v1"},
-		{ID: "m2", Pool: "gpu", StoppingSince: now, HeardAt: now.Add(-spillway.SilentAfter - time.Second)},
+		{ID: "m2", Pool: "gpu", StoppingSince: now, HeardAt: now.Add(-spillway.SilentAfter - time.Second), Paused: true, Unhealthy: "no disk"},
 	}
 	resp, err := f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{})
 	require.NoError(t, err)
@@ -182,6 +182,9 @@ func TestListRunners(t *testing.T) {
 	require.Equal(t, testPool("linux").Capability.Fingerprint().String(), m1.GetFingerprint())
 	require.True(t, m2.GetSilent())
 	require.True(t, m2.GetDraining())
+	require.False(t, m1.GetPaused())
+	require.True(t, m2.GetPaused())
+	require.Equal(t, "no disk", m2.GetUnhealthy())
 
 	resp, err = f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{Pool: "gpu"})
 	require.NoError(t, err)

@@ -123,6 +123,7 @@ func runnerToProto(m router.Machine, fingerprint string, now time.Time) *adminv1
 		HeardAt:     timestamp(m.HeardAt),
 		Version:     m.Version,
 		Silent:      now.Sub(m.HeardAt) > spillway.SilentAfter,
+		Paused:      m.Paused,
 		Unhealthy:   config.Redact(m.Unhealthy),
 	}
 }

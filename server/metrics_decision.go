@@ -25,7 +25,7 @@ var verdicts = func() []verdict {
 			policy.ReasonStepLimit, policy.ReasonTolerance, policy.ReasonStabilization, policy.ReasonCooldown, policy.ReasonIdleTime,
 			policy.ReasonHoldStale, policy.ReasonHoldPartial, policy.ReasonHoldPaused, policy.ReasonHoldCooledOff,
 			policy.ReasonHoldProvider, policy.ReasonHoldWarmup, policy.ReasonHoldUnready, policy.ReasonHoldBreaker,
-			policy.ReasonCannotDrain, policy.ReasonThrottled, policy.ReasonGroupHalt, policy.ReasonFloor, policy.ReasonDrift,
+			policy.ReasonCannotDrain, policy.ReasonRunnerGone, policy.ReasonThrottled, policy.ReasonGroupHalt, policy.ReasonFloor, policy.ReasonDrift,
 			policy.ReasonConflict, otherLabel,
 		},
 	}

@@ -41,7 +41,22 @@ func GRPC(setting, address string, s *grpc.Server) Endpoint {
 
 // HTTP serves handler at address, with TLS unless tlsConfig is nil.
 func HTTP(setting, address string, handler http.Handler, tlsConfig *tls.Config) Endpoint {
+	return endpointOf(setting, address, newHTTPServer(handler), tlsConfig)
+}
+
+// maxStreamHeaderBytes bounds the headers of what passes through [bytes]: GitLab's own
+// front takes as much, and its cookies are long.
+const maxStreamHeaderBytes = 64 << 10
+
+// Streaming serves handler at address without a limit on how long a request or its
+// answer may take: bodies of any size pass through, and tunnels stay open.
+func Streaming(setting, address string, handler http.Handler, tlsConfig *tls.Config) Endpoint {
 	s := newHTTPServer(handler)
+	s.ReadTimeout, s.WriteTimeout, s.MaxHeaderBytes = 0, 0, maxStreamHeaderBytes
+	return endpointOf(setting, address, s, tlsConfig)
+}
+
+func endpointOf(setting, address string, s *http.Server, tlsConfig *tls.Config) Endpoint {
 	return Endpoint{
 		setting: setting, address: address,
 		serve: func(l net.Listener) error {

@@ -44,6 +44,29 @@ func CertPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// PeerTLS is how other replicas are reached, which have a certificate as ours: of an
+// authority of the system, or of one whose certificate is in the same file.
+func PeerTLS(own config.TLS) (*tls.Config, error) {
+	c, err := ClientTLS(config.TLS{CertFile: own.CertFile, KeyFile: own.KeyFile}, "")
+	if err != nil {
+		return nil, err
+	}
+	if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+		c.RootCAs = x509.NewCertPool() // a machine without any: ours are enough
+	}
+	for _, path := range []string{own.CertFile, own.CAFile} {
+		if path == "" {
+			continue
+		}
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("listen.tls: %w", err)
+		}
+		c.RootCAs.AppendCertsFromPEM(pem)
+	}
+	return c, nil
+}
+
 // ClientTLS reads the files of a client: whom to trust (the system's authorities
 // without a CA file) and, if it has one, its own certificate. serverName is what
 // the server's certificate must be for; empty means the address.

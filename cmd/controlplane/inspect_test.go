@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/controlplane"
+	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -72,6 +74,48 @@ func TestValidateOnline(t *testing.T) {
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "error: pool absent, group absent: the group does not exist (group_not_found): create it")
 	require.Contains(t, stderr, "warning: pool tight, group tight: the group's maximum 5 is below policy.max 9")
+}
+
+// GitLab is asked too, and what is about a setting names it.
+func TestValidateOnlineAsksGitLab(t *testing.T) {
+	g := gitlabtest.New(gitlabtest.Options{})
+	s := httptest.NewServer(g)
+	t.Cleanup(func() {
+		s.Close()
+		g.Close()
+	})
+	g.AddProject("team/app")
+	id, _ := g.AddRunner(gitlabtest.RunnerSpec{Tags: []string{"a"}})
+	t.Setenv("SPILLWAY_TEST_TOKEN", g.AddAPIToken(gitlabtest.Admin))
+	config := fmt.Sprintf(`plugin_dir: %s
+gitlab: {url: %q, api_token: {env: SPILLWAY_TEST_TOKEN}}
+providers:
+  cloud: {plugin: spillway-provider-fake, config: {groups: {fits: {max: 3}}}}
+pools:
+  - {name: fits, mode: observe, gitlab: {runner_id: %d}, provider: cloud, policy: {max: 3}}
+`, filepath.Join(bin, "plugins"), s.URL, id)
+	path := write(t, config)
+	code, v := findings(t, "--online", path)
+	require.Equal(t, exitOK, code, "%v", v)
+	require.Empty(t, v.Findings)
+	g.PauseRunner(id, true)
+	code, v = findings(t, "--online", path)
+	require.Equal(t, exitOK, code)
+	require.Equal(t, []string{"fits:runner_paused"}, codes(v.Findings))
+	require.Equal(t, "gitlab.runner_id", v.Findings[0].Setting)
+	code, _, stderr := try(t, "validate", "--online", "--strict", path)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, fmt.Sprintf("warning: pool fits, gitlab.runner_id: runner %d is paused", id))
+
+	g.DeleteRunner(id)
+	t.Setenv("SPILLWAY_TEST_TOKEN", "glpat-nobodys")
+	code, out, stderr := try(t, "validate", "--online", path)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "error: gitlab.api_token: ")
+	require.NotContains(t, out+stderr, "glpat-nobodys")
+	code, v = findings(t, path)
+	require.Equal(t, exitOK, code, "GitLab was not asked")
+	require.Empty(t, v.Findings)
 }
 
 func TestValidateStrictTakesWarningsForErrors(t *testing.T) {

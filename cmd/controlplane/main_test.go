@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		for out, pkg := range map[string]string{
 			"controlplane": "./cmd/controlplane", "spillway-agent": "./cmd/agent", "spillwayctl": "./cmd/spillwayctl",
 			"plugins/spillway-provider-local": "./cmd/plugins/local", "plugins/spillway-provider-fake": "./cmd/plugins/fake",
-			"plugins/spillway-provider-ec2asg": "./cmd/plugins/ec2asg",
+			"plugins/spillway-provider-ec2asg": "./cmd/plugins/ec2asg", "minirunnerd": "./gitlab/gitlabtest/minirunnerd",
 		} {
 			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
 			cmd.Dir = filepath.Join("..", "..")

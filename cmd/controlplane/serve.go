@@ -68,8 +68,17 @@ func serve(ctx context.Context, stderr io.Writer, cfg *config.Config) error {
 	if err != nil {
 		return withCode(exitUnavailable, err)
 	}
-	log.Info("serving", "version", version, "replica", cfg.ReplicaName(), "runners", cp.Addr(controlplane.Runners),
-		"api", cp.Addr(controlplane.API), "metrics", cp.Addr(controlplane.Metrics))
+	at := []any{
+		"version", version, "replica", cfg.ReplicaName(), "runners", cp.Addr(controlplane.Runners),
+		"api", cp.Addr(controlplane.API), "metrics", cp.Addr(controlplane.Metrics),
+	}
+	if cfg.Listen.GitLab != "" {
+		at = append(at, "gitlab", cp.Addr(controlplane.GitLab))
+	}
+	if cfg.Listen.JobRouter != "" {
+		at = append(at, "job_router", cp.Addr(controlplane.JobRouter))
+	}
+	log.Info("serving", at...)
 	err = cp.Run(ctx)
 	log.Info("stopped")
 	return withCode(exitFailed, err)

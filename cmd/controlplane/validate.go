@@ -36,12 +36,14 @@ func newValidate() *cobra.Command {
 	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
-		Short: "Check a configuration, and with --online the clouds' groups too",
+		Short: "Check a configuration, and with --online what it names too",
 		Long: `Check a configuration. Every mistake is reported at once, with its line and what to do.
 The plugins that are on this machine are started for a moment, to hold their
 configurations to their schemas. With --online they also ask their clouds: whether the
-groups are there, and which of their settings work against Spillway. Nothing is
-written to any cloud.
+groups are there, and which of their settings work against Spillway. GitLab, runners'
+metrics and Prometheus servers that the configuration names are asked too, with the
+secrets that it names: whether they answer, and agree with it. Nothing is changed
+anywhere.
 
 What is found is a warning or an error; with --strict a warning is an error.
 ` + exitCodesHelp,
@@ -58,7 +60,7 @@ What is found is a warning or an error; with --strict a warning is an error.
 		},
 	}
 	cmd.Flags().BoolVar(&example, "example", false, "print a configuration with every setting, explained")
-	cmd.Flags().BoolVar(&o.online, "online", false, "ask the clouds about the groups too")
+	cmd.Flags().BoolVar(&o.online, "online", false, "ask the clouds about the groups, and GitLab, metrics and Prometheus too")
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "take warnings and findings for errors")
 	outputFlag(cmd, &o.output)
 	return cmd

@@ -79,7 +79,7 @@ func findings(ctx context.Context, t *trial) error {
 			return fmt.Errorf("a finding about group %q, which wasn't asked for", f.Group)
 		case !snakeCase.MatchString(f.Code):
 			return fmt.Errorf("the code %q is not in snake_case", f.Code)
-		case f.Severity != pluginsdk.FindingError && f.Severity != pluginsdk.FindingWarning:
+		case f.Severity != pluginsdk.FindingError && f.Severity != pluginsdk.FindingWarning && f.Severity != pluginsdk.FindingInfo:
 			return fmt.Errorf("finding %s has severity %q", f.Code, f.Severity)
 		case f.Message == "" || f.Fix == "":
 			return fmt.Errorf("finding %s needs a message and a fix", f.Code)

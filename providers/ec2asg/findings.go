@@ -309,7 +309,9 @@ func (l *lookout) lifecycleHooks(name string) {
 				"hook %s holds an instance for %s at most, drain_timeout is %s: jobs that take longer are ended", hook.name, hook.limit, drain)
 		}
 	}
-	if !found {
+	if found {
+		l.add(name, "terminating_hook", pluginsdk.FindingInfo, "nothing", "a lifecycle hook holds instances that end until their jobs have")
+	} else {
 		l.add(name, "no_terminating_hook", pluginsdk.FindingWarning, "add a lifecycle hook for terminating instances", "no lifecycle hook holds instances that AWS ends: their jobs have no time to finish")
 	}
 }

@@ -55,7 +55,13 @@ func TestC34_ADrainLongerThanTheHookAllows(t *testing.T) {
 	require.Equal(t, []string{"no_terminating_hook"}, start(t, asgstub.Options{}, settings, hooked(0, readyHook)).codes("linux"))
 	long := drainHook
 	long.HeartbeatTimeout = 600
-	require.Empty(t, start(t, asgstub.Options{}, settings, hooked(0, long)).codes("linux"))
+	w := start(t, asgstub.Options{}, settings, hooked(0, long))
+	require.Empty(t, w.codes("linux"))
+	findings, err := w.Findings(t.Context(), []string{"linux"})
+	require.NoError(t, err)
+	require.Len(t, findings, 1, "whoever relies on the hook wants to know that it is there")
+	require.Equal(t, "terminating_hook", findings[0].Code)
+	require.Equal(t, pluginsdk.FindingInfo, findings[0].Severity)
 	require.Empty(t, start(t, asgstub.Options{}, nil, hooked(0)).codes("linux"), "nobody said that drains depend on hooks")
 }
 

@@ -257,6 +257,7 @@ const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0 // = warning
 	Severity_SEVERITY_WARNING     Severity = 1
 	Severity_SEVERITY_ERROR       Severity = 2
+	Severity_SEVERITY_INFO        Severity = 3 // nothing to mend: what it names is as it should be
 )
 
 // Enum value maps for Severity.
@@ -265,11 +266,13 @@ var (
 		0: "SEVERITY_UNSPECIFIED",
 		1: "SEVERITY_WARNING",
 		2: "SEVERITY_ERROR",
+		3: "SEVERITY_INFO",
 	}
 	Severity_value = map[string]int32{
 		"SEVERITY_UNSPECIFIED": 0,
 		"SEVERITY_WARNING":     1,
 		"SEVERITY_ERROR":       2,
+		"SEVERITY_INFO":        3,
 	}
 )
 
@@ -2469,11 +2472,12 @@ const file_spillway_provider_v1_provider_proto_rawDesc = "" +
 	"\x1aREMOVE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16REMOVE_OUTCOME_REMOVED\x10\x01\x12\x1f\n" +
 	"\x1bREMOVE_OUTCOME_ALREADY_GONE\x10\x02\x12\x19\n" +
-	"\x15REMOVE_OUTCOME_FAILED\x10\x03*N\n" +
+	"\x15REMOVE_OUTCOME_FAILED\x10\x03*a\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x01\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x02*\xb8\x01\n" +
+	"\x0eSEVERITY_ERROR\x10\x02\x12\x11\n" +
+	"\rSEVERITY_INFO\x10\x03*\xb8\x01\n" +
 	"\x10InterruptionKind\x12!\n" +
 	"\x1dINTERRUPTION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16INTERRUPTION_KIND_SPOT\x10\x01\x12\x1f\n" +
