@@ -149,6 +149,11 @@ func TestPaces(t *testing.T) {
 	require.Equal(t, DefaultEvery, pace(State{Order: 1, Stopping: true, Gone: true}))
 	w.order = Order{Number: 2}
 	require.Equal(t, attentively, pace(State{Order: 2, Stopping: true, Gone: true}), "until it serves again")
+	require.Equal(t, DefaultEvery, pace(State{Order: 2}))
+	w.jobsAt = time.Time{}
+	require.Equal(t, attentively, pace(State{Order: 2}), "until a runner that was just started has spoken")
+	w.name = ""
+	require.Equal(t, DefaultEvery, pace(State{Order: 2}))
 	w.sure = false
 	require.Equal(t, attentively, pace(State{Order: 2}))
 }

@@ -28,8 +28,9 @@ const (
 // ErrMetrics says that the runner's metrics can't be read, or are not a runner's.
 var ErrMetrics = errors.New("the runner's metrics")
 
-// The metrics that a gitlab-runner exports. The first has a series only for as long as
-// a job runs.
+// The metrics that a gitlab-runner exports. The first has a series for each state in
+// which jobs are, and one of the state idle that is 0, but only since the runner has
+// asked for a job (before 14.6 it has none at all without a job).
 const (
 	metricPrefix     = "gitlab_runner_"
 	metricJobs       = "gitlab_runner_jobs"

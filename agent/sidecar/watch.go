@@ -122,7 +122,9 @@ func (w *Watch) pace(s State) time.Duration {
 	switch {
 	case w.sure && s.Order != w.order.Number && w.trouble.quit == nil:
 		return min(closely, w.o.Every)
-	case !w.sure, s.Order != w.order.Number, s.Stopping && !s.Gone, s.Stopping && !w.order.Stop:
+	case !w.sure, w.name != "" && w.jobsAt.IsZero(): // it has just been started: nobody knows of it before its first word
+		return min(attentively, w.o.Every)
+	case s.Order != w.order.Number, s.Stopping && !s.Gone, s.Stopping && !w.order.Stop:
 		return min(attentively, w.o.Every)
 	default:
 		return w.o.Every

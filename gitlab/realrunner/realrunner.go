@@ -40,6 +40,7 @@ type Options struct {
 	Concurrent       int  // 0 = 1
 	Labels           map[string]string
 	Metrics          string // the address of its metrics; "" = none
+	CAFile           string // authorities that may vouch for GitLab and the router; "" = the system's
 }
 
 // Process is a running gitlab-runner.
@@ -57,7 +58,7 @@ func Start(t testing.TB, binary string, o Options) *Process {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.toml")
-	require.NoError(t, os.WriteFile(file, []byte(o.config(dir)), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(o.Config(dir)), 0o600))
 	p := &Process{cmd: exec.Command(binary, "run", "--config", file, "--working-directory", dir), done: make(chan struct{})}
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
@@ -76,10 +77,14 @@ func Start(t testing.TB, binary string, o Options) *Process {
 	return p
 }
 
-func (o Options) config(dir string) string {
+// Config is the config.toml of a runner that keeps everything in dir.
+func (o Options) Config(dir string) string {
 	var c strings.Builder
 	_, _ = fmt.Fprintf(&c, "concurrent = %d\ncheck_interval = 1\nshutdown_timeout = 10\nlisten_address = %q\n", max(o.Concurrent, 1), o.Metrics)
 	_, _ = fmt.Fprintf(&c, "[[runners]]\nname = %q\nurl = %q\ntoken = %q\nexecutor = \"shell\"\nshell = \"bash\"\n", o.Name, o.URL, o.Token)
+	if o.CAFile != "" {
+		_, _ = fmt.Fprintf(&c, "tls-ca-file = %q\n", o.CAFile)
+	}
 	_, _ = fmt.Fprintf(&c, "builds_dir = %q\ncache_dir = %q\n", filepath.Join(dir, "builds"), filepath.Join(dir, "cache"))
 	_, _ = fmt.Fprintf(&c, "[runners.feature_flags]\nFF_USE_JOB_ROUTER = %t\n", o.Router)
 	c.WriteString("[runners.labels]\n")

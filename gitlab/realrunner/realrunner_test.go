@@ -136,6 +136,23 @@ func TestUnimplementedSendsARealRunnerToGitLab(t *testing.T) {
 	require.NotContains(t, p.Log(), "is unhealthy")
 }
 
+// A replica that drains says 503, and the next one is found; 501 is kept for an hour.
+func TestARealRunnerLooksForARouterAgainAfter503(t *testing.T) {
+	binary := realrunner.Binary(t, without)
+	for status, found := range map[int]bool{http.StatusServiceUnavailable: true, http.StatusNotImplemented: false} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			l := newLab(t)
+			l.grpc()
+			l.Fail(gitlabtest.Fault{Route: gitlabtest.RouteDiscovery, Times: 2, Status: status})
+			id := l.Enqueue(gitlabtest.JobSpec{Project: l.project})
+			l.start(binary, nil)
+			l.wait(id, gitlabtest.Success)
+			require.Equal(t, found, len(l.direct()) == 0)
+			require.Equal(t, found, len(l.router.Calls()) > 0)
+		})
+	}
+}
+
 func TestThreeStrikesTurnARealRunnerOff(t *testing.T) {
 	binary := realrunner.Binary(t, without)
 	l := newLab(t)
