@@ -74,8 +74,9 @@ e2e: ## real control planes, plugins, agents and Redis
 	$(GO) test -count=1 -v ./cmd/controlplane
 
 .PHONY: e2e-runner
-e2e-runner: ## a real gitlab-runner, named by GITLAB_RUNNER_BIN, and its double
+e2e-runner: ## a real gitlab-runner, named by GITLAB_RUNNER_BIN: alone, beside its double, and with real control planes
 	$(GO) test -count=1 -v ./gitlab/realrunner
+	$(GO) test -count=1 -v ./cmd/controlplane -run TestRealRunner
 
 .PHONY: bench
 bench: ## ratios against peers and limits, in one run (BENCHFLAGS: -short, -run REGEX, --help)

@@ -102,8 +102,11 @@ func (v *validator) listen() {
 	v.need(t.CAFile == "" || t.Enabled(), "listen.tls.ca_file", "client certificates need TLS; set cert_file and key_file too")
 	users := map[string]string{}
 	for _, at := range []struct{ path, address string }{
-		{"listen.runners", l.Runners}, {"listen.api", l.API}, {"listen.metrics", l.Metrics},
-		{"listen.gitlab", l.GitLab}, {"listen.job_router", l.JobRouter},
+		{"listen.runners", l.Runners},
+		{"listen.api", l.API},
+		{"listen.metrics", l.Metrics},
+		{"listen.gitlab", l.GitLab},
+		{"listen.job_router", l.JobRouter},
 	} {
 		if at.address == "" && (at.path == "listen.gitlab" || at.path == "listen.job_router") {
 			continue
@@ -135,7 +138,7 @@ func (v *validator) plaintext(path string, address netip.AddrPort) {
 // hostPort reads an address to listen on. A name would have to be looked up, and
 // may mean something else tomorrow: only "localhost" and numbers are taken.
 func hostPort(s string) (netip.AddrPort, error) {
-	host, port, ok := cutLast(s, ':')
+	host, port, ok := cutPort(s)
 	if !ok {
 		return netip.AddrPort{}, fmt.Errorf("write HOST:PORT, such as 127.0.0.1:7700")
 	}
@@ -152,8 +155,8 @@ func hostPort(s string) (netip.AddrPort, error) {
 	return address, nil
 }
 
-func cutLast(s string, sep byte) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, sep)
+func cutPort(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, ':')
 	if i < 0 {
 		return s, "", false
 	}
@@ -168,7 +171,7 @@ func (v *validator) store() {
 	v.need(len(r.Addrs) > 0, "store.redis.addrs", "name at least one server as HOST:PORT, or leave store.redis out for the embedded store")
 	v.need(len(r.Addrs) <= MaxAddrs, "store.redis.addrs", "%d addresses, at most %d are allowed", len(r.Addrs), MaxAddrs)
 	for i, a := range r.Addrs {
-		host, port, ok := cutLast(a, ':')
+		host, port, ok := cutPort(a)
 		v.need(ok && host != "" && portNumber(port), fmt.Sprintf("store.redis.addrs[%d]", i), "%s: write HOST:PORT, such as redis.internal:6379", quote(a))
 	}
 	v.need(r.PasswordFile == "" || r.PasswordEnv == "", "store.redis.password_env", "password_file is set too; keep one of them")

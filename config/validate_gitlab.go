@@ -95,7 +95,7 @@ func (v *validator) route(r *Route) {
 	v.need(ok, "gitlab.route.server_url", "%s: write what the runners connect to: grpc, grpcs, ws or wss, a host and a port, such as grpcs://spillway.example.com:7704", quote(r.ServerURL))
 	v.need(!ok || strings.HasPrefix(u.Scheme, "ws") || u.Path == "", "gitlab.route.server_url", "%s: a gRPC address has no path", quote(r.ServerURL))
 	if r.Advertise != "" {
-		host, port, ok := cutLast(r.Advertise, ':')
+		host, port, ok := cutPort(r.Advertise)
 		v.need(ok && host != "" && portNumber(port), "gitlab.route.advertise", "%s: write HOST:PORT, as other replicas reach listen.job_router of this one", quote(r.Advertise))
 	}
 	v.between(r.LongPoll, MinLongPoll, MaxLongPoll, "gitlab.route.long_poll")
@@ -161,7 +161,7 @@ func (v *validator) runnerMetrics(m *RunnerMetrics, at string) {
 	v.need(m.File == "" || len(m.Targets) == 0, at+".targets_file", "targets are set too; keep one of them")
 	v.need(len(m.Targets) <= MaxStaticTargets, at+".targets", "%d targets, at most %d are allowed", len(m.Targets), MaxStaticTargets)
 	for instance, target := range m.Targets {
-		host, port, ok := cutLast(target, ':')
+		host, port, ok := cutPort(target)
 		v.need(ok && host != "" && portNumber(port), at+".targets."+instance, "%s: write HOST:PORT of the runner's metrics", quote(target))
 	}
 	v.intBetween(m.Port, 1, 65535, at+".port")

@@ -117,6 +117,7 @@ func (g *gitLab) makeRoute() (err error) {
 	}
 	g.tokens = route.NewTokens(bindings)
 	g.contacts = route.NewContacts(c.store, c.cfg.ReplicaName(), g.contactEvents())
+	g.contacts.SilentAfter(c.cfg.Timeouts.Silent)
 	dial, err := peerCredentials(c.cfg.Listen.TLS)
 	if err != nil {
 		return err
@@ -147,7 +148,7 @@ func (g *gitLab) makeRoute() (err error) {
 // routerServer is a gRPC server with the Job Router protocol.
 func (g *gitLab) routerServer(tls *tls.Config) *grpc.Server {
 	return server.NewGRPCServer(
-		server.GRPCOptions{TLS: tls, MaxMessageBytes: jobrouter.MaxMessageBytes, Panicked: g.c.panicked, Also: jobrouter.ServerOptions(nil)},
+		server.GRPCOptions{TLS: tls, MaxMessageBytes: jobrouter.MaxMessageBytes, Panicked: g.c.panicked, Also: jobrouter.ServerOptions(tls)},
 		jobrouter.NewService(g.desk).Register)
 }
 
@@ -163,7 +164,7 @@ func (g *gitLab) makeProxy() error {
 	o := frontproxy.Options{
 		GitLab: to, Transport: frontproxy.NewTransport(trust), Tokens: g.tokens, Contacts: g.contacts, Book: g.c.store,
 		Keep: g.client.KeepPending, Discovery: g.discovery, Fingerprint: g.fingerprint, Events: g.proxyEvents(),
-		Fail: g.client.FailJob, Admit: g.c.opt.Admit,
+		Fail: g.client.FailJob, Admit: g.c.opt.Admit, Take: g.desk.Take,
 	}
 	if g.proxy, err = frontproxy.New(o); err != nil {
 		return fmt.Errorf("gitlab.route: %w", err)
@@ -218,6 +219,9 @@ func (g *gitLab) heard(ctx context.Context, e webhook.Event) error {
 		return nil
 	}
 	err := collect.Tell(ctx, g.c.store, sighting)
+	if err == nil && g.desk != nil && sighting.State.Terminal() {
+		_, err = g.c.store.EndRouted(ctx, sighting.Job.ID) // on one path nothing else tells of ends
+	}
 	if err == nil && g.desk != nil && sighting.State == spillway.Pending {
 		err = g.c.store.PublishFact(ctx, hastenTopic, nil)
 	}

@@ -17,6 +17,8 @@ const (
 // proxy, so this is no http.ServeMux.
 func (g *gitLab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
+	case path == HealthPath && g.desk != nil && g.desk.Draining():
+		http.Error(w, "on its way out: ask another replica", http.StatusServiceUnavailable)
 	case path == HealthPath:
 		w.WriteHeader(http.StatusOK)
 	case path == WebhookPath && g.hook != nil:

@@ -93,4 +93,7 @@ type View struct {
 	// Lacking says of which origins (spillway.Requirement.Origin) it is a lower bound, and
 	// why; of the others it is whole. Empty where Partial: it may be of any.
 	Lacking map[string]string
+	// Listed is when the jobs of an origin were such, where that was before At: jobs that
+	// have begun since are still among them.
+	Listed map[string]time.Time
 }

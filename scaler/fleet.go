@@ -45,13 +45,14 @@ type Picture struct {
 	MachinesKnown bool
 	Machines      map[string][]router.Machine // by pool
 
-	viewAt time.Time          // when the waiting jobs were such
-	lacks  map[string]string  // why a part of an origin's jobs is not known, where Demand is Partial for these only; nil = for all
-	limits map[string]Limits  // of pools of which not everything can be known
-	begun  map[string]int     // jobs by pool that have a place and may be among Classes
-	unseen map[string]int     // jobs by pool that have a place and are in neither
-	offers map[string]counted // what attribution counted on, by pool
-	counts map[string]count   // of the jobs, by pool; only for pools that have a source of counts
+	viewAt time.Time            // when the waiting jobs were such
+	listed map[string]time.Time // the same by origin, where it was earlier
+	lacks  map[string]string    // why a part of an origin's jobs is not known, where Demand is Partial for these only; nil = for all
+	limits map[string]Limits    // of pools of which not everything can be known
+	begun  map[string]int       // jobs by pool that have a place and may be among Classes
+	unseen map[string]int       // jobs by pool that have a place and are in neither
+	offers map[string]counted   // what attribution counted on, by pool
+	counts map[string]count     // of the jobs, by pool; only for pools that have a source of counts
 }
 
 // Concerns reports whether the picture gives the pool something new to decide on,
@@ -71,6 +72,14 @@ func (p *Picture) demandFor(origin string) policy.Freshness {
 		}
 	}
 	return p.Demand
+}
+
+// listedAt is when the waiting jobs of an origin were such.
+func (p *Picture) listedAt(origin string) time.Time {
+	if at, known := p.listed[origin]; known {
+		return at
+	}
+	return p.viewAt
 }
 
 // mark is what of a machine can change a decision.
@@ -131,7 +140,7 @@ func (f *Fleet) readDemand(ctx context.Context, pic *Picture) {
 		pic.Demand, pic.DemandWhy = policy.Partial, "a part of the waiting jobs could not be read"
 		pic.lacks = view.Lacking
 	}
-	pic.Classes, pic.viewAt = view.Classes, view.At
+	pic.Classes, pic.viewAt, pic.listed = view.Classes, view.At, view.Listed
 }
 
 func (f *Fleet) readMachines(ctx context.Context, pic *Picture) {
@@ -158,7 +167,7 @@ func (f *Fleet) readLimits(pic *Picture, pools []*Pool) {
 		if l := e.Limits(p.Name()); l != (Limits{}) {
 			pic.limits[p.Name()] = l
 		}
-		if n := e.Begun(p.Name(), pic.viewAt); n > 0 {
+		if n := e.Begun(p.Name(), pic.listedAt(p.def.Load().Capability.Origin)); n > 0 {
 			pic.begun[p.Name()] = n
 		}
 		if n := e.Unseen(p.Name()); n > 0 {

@@ -1,12 +1,14 @@
 package scaler
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/scaler/policy"
 )
@@ -16,6 +18,7 @@ type limited struct {
 	*world
 	limits Limits
 	begun  int
+	at     time.Time // when they had begun; zero = after every list
 	unseen int
 }
 
@@ -24,7 +27,7 @@ func (l *limited) Unseen(string) int { return l.unseen }
 func (l *limited) Limits(string) Limits { return l.limits }
 
 func (l *limited) Begun(_ string, after time.Time) int {
-	if after.IsZero() {
+	if after.IsZero() || (!l.at.IsZero() && !l.at.After(after)) {
 		return 0
 	}
 	return l.begun
@@ -103,6 +106,31 @@ func TestAJobThatHasBegunSinceTheListNeedsNoFurtherPlace(t *testing.T) {
 	d := r.pool.Status().Decision
 	require.Equal(t, 3, d.Desired, "nor is what was launched for one that waits taken back")
 	require.Equal(t, "1 more jobs wait still, or have just begun", d.Trace[1].Why)
+}
+
+// A view is as young as the look that reads it; the list in it is not.
+func TestWhatHasBegunIsComparedWithTheListOfItsOrigin(t *testing.T) {
+	r, l := limitedRig(t, 2)
+	origin := r.pool.Definition().Capability.Origin
+	listed := r.now
+	r.fleet.demand = &oldList{l.world, map[string]time.Time{origin: listed}}
+	r.pend(1)
+	l.begun, l.at = 1, listed.Add(time.Second)
+	require.Empty(t, r.next(5*time.Second), "it began after the list")
+	l.at = listed
+	require.Equal(t, []string{"set3|2"}, r.next(5*time.Second), "the list has it already")
+}
+
+// oldList is waiting jobs that were listed some time before they are read.
+type oldList struct {
+	*world
+	listed map[string]time.Time
+}
+
+func (l *oldList) Demand(ctx context.Context) (demand.View, error) {
+	view, err := l.world.Demand(ctx)
+	view.Listed = l.listed
+	return view, err
 }
 
 func TestACountIsTheDemandWhereNothingElseTells(t *testing.T) {

@@ -81,7 +81,7 @@ func NewMetrics(version string) *Metrics {
 		m.storeErrors, m.unmatched, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	m.registry.MustRegister(m.gitlabMetrics.collectors()...)
+	m.registry.MustRegister(m.collectors()...)
 	for _, e := range endings {
 		m.jobs.WithLabelValues(e[0], e[1])
 	}
@@ -171,11 +171,11 @@ func (m *Metrics) DemandObserved(v DemandView) {
 }
 
 // within is value if it is in the set, else what stands for the rest.
-func within(set []string, value, rest string) string {
+func within(set []string, value string) string {
 	if slices.Contains(set, value) {
 		return value
 	}
-	return rest
+	return otherLabel
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {

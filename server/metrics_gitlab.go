@@ -97,7 +97,7 @@ func (m *gitlabMetrics) Polled(status int) {
 
 // JobRouted counts a job of route mode by what became of it.
 func (m *gitlabMetrics) JobRouted(outcome string) {
-	m.routed.WithLabelValues(within(routeOutcomes, outcome, otherLabel)).Inc()
+	m.routed.WithLabelValues(within(routeOutcomes, outcome)).Inc()
 }
 
 // Degraded counts a job that was given to a runner without two-phase commit.

@@ -85,9 +85,9 @@ func (m *providerMetrics) RemoveProvider(name string) {
 func (m *providerMetrics) ProviderCalled(provider, op string, err error, took time.Duration) {
 	code := "ok"
 	if err != nil {
-		code = within(providerCodes, string(pluginsdk.KindOf(err)), otherLabel)
+		code = within(providerCodes, string(pluginsdk.KindOf(err)))
 	}
-	op = within(providerOps, op, otherLabel)
+	op = within(providerOps, op)
 	m.ofKnown(provider, func() {
 		m.calls.WithLabelValues(provider, op, code).Inc()
 		m.callSeconds.WithLabelValues(provider, op).Observe(took.Seconds())
@@ -96,7 +96,7 @@ func (m *providerMetrics) ProviderCalled(provider, op string, err error, took ti
 
 // ProviderRepeated counts a read that is made again.
 func (m *providerMetrics) ProviderRepeated(provider, op string) {
-	m.ofKnown(provider, func() { m.repeats.WithLabelValues(provider, within(providerOps, op, otherLabel)).Inc() })
+	m.ofKnown(provider, func() { m.repeats.WithLabelValues(provider, within(providerOps, op)).Inc() })
 }
 
 // PluginState shows whether a provider's plugin answers.

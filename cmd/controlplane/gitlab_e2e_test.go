@@ -77,6 +77,19 @@ func TestRouteAsFrontProxy(t *testing.T) {
 	}
 }
 
+// Runners without the feature flag ask GitLab through the proxy, which knows what each
+// of them has; the job that was kept for the pool at zero goes to the first that asks.
+func TestRouteOfRunnersThatAskDirectly(t *testing.T) {
+	t.Parallel()
+	s := newGitLabStand(t, gitlabtest.Options{})
+	f := s.route("grpc", true)
+	f.command = f.command[1:] // not --router
+	r := startReplica(t, s.config(f, s.listen, s.jobRouter))
+	s.awaitSuccess(r, s.enqueue(6, "sleep 0.5; echo it ran"), "it ran")
+	r.awaitEmpty()
+	r.stop()
+}
+
 // An ingress sends one path here; everything else that runners say goes to GitLab.
 func TestRouteOnOnePath(t *testing.T) {
 	t.Parallel()

@@ -167,7 +167,8 @@ func (s *gitlabStand) awaitSuccess(r *replica, ids []int64, log string) {
 func (r *replica) pool() (p struct {
 	Desired, InService int
 	Hold, Finding      string
-}) {
+},
+) {
 	r.t.Helper()
 	var list struct {
 		Pools []struct {

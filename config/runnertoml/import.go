@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ci/spillway"
 )
 
-// ErrNothing: no runner of the file scales.
+// ErrNothing means that no runner of the file scales.
 var ErrNothing = errors.New("no runner with an [runners.autoscaler] section")
 
 // Note is something that a person has to look at.

@@ -32,7 +32,7 @@ const (
 const (
 	runnerPrefix     = "gitlab_runner_"
 	poolPrefix       = "gitlab_runner_pool_"      // no runner's, but a fleet's: the control plane has such
-	runnerJobs       = "gitlab_runner_jobs"       // exists only while a job runs
+	runnerJobs       = "gitlab_runner_jobs"       // idle: one series with 0, or none before the first job request
 	runnerJobsTotal  = "gitlab_runner_jobs_total" // jobs that it ever took
 	runnerConcurrent = "gitlab_runner_concurrent"
 	runnerLimit      = "gitlab_runner_limit" // of each [[runners]] section; 0 = none

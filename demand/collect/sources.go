@@ -93,6 +93,7 @@ func (s *Sources) Demand(ctx context.Context) (demand.View, error) {
 		} else {
 			read++
 			view.Classes = slices.Concat(view.Classes, waiting)
+			view.Listed = map[string]time.Time{s.o.Origin: board.At}
 			if why := s.lacking(board, view.At); why != "" {
 				lack(&view, s.o.Origin, why)
 			}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,10 +18,12 @@ import (
 
 // who answers by its name, and by what it was asked.
 func who(name string) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Who", name)
-		_, _ = fmt.Fprint(w, r.URL.Path, " ", r.Host, " ", r.Header.Get("Upgrade"))
-	}))
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, name) }))
+}
+
+func answer(w http.ResponseWriter, r *http.Request, name string) {
+	w.Header().Set("Who", name)
+	_, _ = fmt.Fprint(w, r.URL.Path, " ", r.Host)
 }
 
 func address(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http://") }
@@ -28,15 +31,24 @@ func address(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http
 // The file is run by nginx as it is, but for its addresses.
 func TestNginxSendsOnePathToSpillway(t *testing.T) {
 	nginx := peertest.Program(t, "nginx", "examples/nginx was not run")
-	spillway, gitlab := who("spillway"), who("gitlab")
+	gitlab, other := who("gitlab"), who("other replica")
+	var leaving atomic.Bool
+	spillway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leaving.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		answer(w, r, "spillway")
+	}))
 	defer gitlab.Close()
+	defer other.Close()
 	defer spillway.Close()
-	port, dead := peertest.FreePort(t), peertest.FreePort(t)
+	port := peertest.FreePort(t)
 
 	text, err := os.ReadFile("gitlab.conf")
 	require.NoError(t, err)
 	replace := strings.NewReplacer(
-		"127.0.0.1:7703", address(spillway), "127.0.0.1:7713", fmt.Sprintf("127.0.0.1:%d", dead),
+		"127.0.0.1:7703", address(spillway), "127.0.0.1:7713", address(other),
 		"127.0.0.1:8181", address(gitlab), "127.0.0.1:8080", fmt.Sprintf("127.0.0.1:%d", port),
 	)
 	dir := t.TempDir()
@@ -49,18 +61,18 @@ func TestNginxSendsOnePathToSpillway(t *testing.T) {
 		filepath.Join(dir, "pid"), temporary, replace.Replace(string(text))), 0o600))
 
 	base := fmt.Sprintf("http://127.0.0.1:%d", port)
-	get := func(path string) (*http.Response, error) {
+	get := func(path string) (status int, by string, err error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
 		require.NoError(t, err)
 		req.Host = "gitlab.example.com"
 		answer, err := http.DefaultClient.Do(req)
-		if err == nil {
-			err = answer.Body.Close()
+		if err != nil {
+			return 0, "", err
 		}
-		return answer, err
+		return answer.StatusCode, answer.Header.Get("Who"), answer.Body.Close()
 	}
 	peertest.Start(t, exec.Command(nginx, "-p", dir, "-c", conf, "-e", "stderr"), func() error {
-		_, err := get("/")
+		_, _, err := get("/")
 		return err
 	})
 	for path, want := range map[string]string{
@@ -71,17 +83,24 @@ func TestNginxSendsOnePathToSpillway(t *testing.T) {
 		"/api/v4/runners/router":            "gitlab",
 		"/":                                 "gitlab",
 	} {
-		answer, err := get(path)
+		_, by, err := get(path)
 		require.NoError(t, err)
-		require.Equal(t, want, answer.Header.Get("Who"), path)
+		require.Equal(t, want, by, path)
 	}
 
-	// Without any replica the runners are told that there is no router.
+	// A replica on its way out is not the last word, if there is another.
+	leaving.Store(true)
+	_, by, err := get("/api/v4/runners/router/discovery")
+	require.NoError(t, err)
+	require.Equal(t, "other replica", by)
+
+	// Without any, a runner gets what it takes for a moment's trouble.
+	other.Close()
 	spillway.Close()
-	answer, err := get("/api/v4/runners/router/discovery")
+	status, _, err := get("/api/v4/runners/router/discovery")
 	require.NoError(t, err)
-	require.Equal(t, http.StatusNotImplemented, answer.StatusCode)
-	answer, err = get("/api/v4/jobs/request")
+	require.Equal(t, http.StatusBadGateway, status)
+	_, by, err = get("/api/v4/jobs/request")
 	require.NoError(t, err)
-	require.Equal(t, "gitlab", answer.Header.Get("Who"))
+	require.Equal(t, "gitlab", by)
 }

@@ -1,6 +1,7 @@
 package frontproxy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -44,6 +45,15 @@ func noJobHeader(h http.Header, lastUpdate string) {
 func sayNoJob(w http.ResponseWriter, lastUpdate string) {
 	noJobHeader(w.Header(), lastUpdate)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// sayJob answers with a job, and tells whether the runner was there to get it.
+func sayJob(ctx context.Context, w http.ResponseWriter, job []byte, lastUpdate string) error {
+	noJobHeader(w.Header(), lastUpdate)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_, err := w.Write(job)
+	return errors.Join(err, http.NewResponseController(w).Flush(), context.Cause(ctx))
 }
 
 // insteadNoJob makes GitLab's answer a 204.

@@ -89,6 +89,9 @@ type Options struct {
 	// Offer offers a job that was kept to whoever waits elsewhere, with the bytes that
 	// GitLab sent. Whoever takes it books and keeps it from then on. nil = nobody does.
 	Offer func(ctx context.Context, job []byte, who route.Caller) (taken bool)
+	// Take gives a machine a job that is kept for it elsewhere, before GitLab is asked:
+	// jobrouter.Desk's Take. Whoever gives it has booked it. nil = nobody keeps any.
+	Take func(ctx context.Context, who route.Caller, request []byte, deliver func(job []byte) error) (given bool)
 	// Fingerprint is what POST /runners/verify says of a runner token; empty = nothing.
 	// nil = nothing is added.
 	Fingerprint func(token string) string

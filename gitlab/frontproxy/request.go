@@ -34,12 +34,12 @@ func (p *Proxy) jobRequest(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		say(w, http.StatusBadRequest, err.Error())
 	default:
-		p.ask(w, r, who, request.LastUpdate)
+		p.ask(w, r, who, body, request.LastUpdate)
 	}
 }
 
 // ask passes the request of one of our machines on, unless the machine may have no job.
-func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, lastUpdate string) {
+func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, body []byte, lastUpdate string) {
 	if why, err := p.barred(r, who); why != "" {
 		if err != nil && why == Unknown {
 			p.storeFailed("ordered", err)
@@ -48,6 +48,9 @@ func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, la
 			p.opt.Events.Withheld(who, why)
 		}
 		sayNoJob(w, lastUpdate)
+		return
+	}
+	if p.opt.Take != nil && p.opt.Take(r.Context(), who, body, func(job []byte) error { return sayJob(r.Context(), w, job, lastUpdate) }) {
 		return
 	}
 	done := p.opt.Contacts.Waiting(who)

@@ -82,7 +82,8 @@ type Contacts struct {
 	replica  string
 	events   Events
 	poke     chan struct{} // 1 slot: a first contact waits to be written
-	lookedAt time.Time     // Run's alone
+	every    time.Duration
+	lookedAt time.Time // Run's alone
 
 	mu struct {
 		sync.Mutex
@@ -111,10 +112,17 @@ type contact struct {
 // NewContacts returns contacts of the replica with this name. They are kept from the
 // start and written as long as Run runs.
 func NewContacts(registry Registry, replica string, events Events) *Contacts {
-	c := &Contacts{registry: registry, replica: replica, events: events, poke: make(chan struct{}, 1)}
+	c := &Contacts{registry: registry, replica: replica, events: events, poke: make(chan struct{}, 1), every: writeEvery}
 	c.mu.pools = map[string]*poolContacts{}
 	return c
 }
+
+// missedWrites is how many writes may fail before a machine seems to be silent.
+const missedWrites = 9
+
+// SilentAfter has contacts written so often that a machine that asks does not count as
+// silent after this time, for want of a write. It is called before Run.
+func (c *Contacts) SilentAfter(d time.Duration) { c.every = min(writeEvery, d/missedWrites) }
 
 // Heard notes that who said something at this time.
 func (c *Contacts) Heard(who Caller, at time.Time) { _ = c.Admit(who, at) }

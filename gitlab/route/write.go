@@ -14,7 +14,7 @@ import (
 // every few seconds. A write that failed is told and repeated, so that nothing is lost as
 // long as this process lives.
 func (c *Contacts) Run(ctx context.Context) error {
-	ticks := time.NewTicker(writeEvery)
+	ticks := time.NewTicker(c.every)
 	defer ticks.Stop()
 	for {
 		select {

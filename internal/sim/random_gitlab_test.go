@@ -121,7 +121,7 @@ func randomGitLabStory(seed uint64) (string, gitlabKind) {
 	for i := range g.pools {
 		capacity := g.pick(1, 1, 4)
 		g.linef("    - {name: p%d, capability: {tags: [common, p%d]}, priority: %d, capacity_per_instance: %d, policy: {max: %d, idle_time: %s}%s}",
-			i, i, g.between(0, 1), capacity, g.between(2, 10), g.word("0s", "30s", "10m"), prefixed(", ", kind.pool))
+			i, i, g.between(0, 1), capacity, g.between(3, 10), g.word("0s", "30s", "10m"), prefixed(", ", kind.pool))
 	}
 	g.linef("cloud:")
 	for i := range g.pools {
@@ -155,13 +155,23 @@ func (g *storyTeller) gitlabCloud(kind gitlabKind) []string {
 
 func (g *storyTeller) gitlabEvent(kind gitlabKind) string {
 	pool := fmt.Sprintf("pool: p%d", g.between(0, g.pools-1))
-	switch g.between(0, 5) {
+	switch g.between(0, 6) {
 	case 0:
-		return fmt.Sprintf("runner: {%s, nth: %d, fault: %s}", pool, g.between(0, 5), g.word("deleted", "resumed"))
+		faults := []string{"resumed", "deleted"}
+		if kind.mode == "observe" && kind.pool != "" {
+			faults = faults[:1] // which instance a runner is on is known with its first job only
+		}
+		return fmt.Sprintf("runner: {%s, nth: %d, fault: %s}", pool, g.between(0, 5), g.word(faults...))
 	case 1:
 		return fmt.Sprintf("signal: {source: jobs, fault: %s, for: %dm}", g.word("error", "timeout", "empty", "stale", "partial"), g.between(1, 10))
+	case 2:
+		return fmt.Sprintf("config: {pools: {p%d: {policy: {max: %d}}}}", g.between(0, g.pools-1), g.between(4, 12)) // all jobs shall end within the story
 	default:
-		return g.event()
+		for {
+			if ev := g.event(); !strings.HasPrefix(ev, "config") {
+				return ev
+			}
+		}
 	}
 }
 

@@ -184,6 +184,9 @@ func (c *rules) beforeRemove(g *group, ids []string) {
 	w := c.world
 	signal := w.faults.signal.at(w.now)
 	unknown := signal == scenario.SignalError || signal == scenario.SignalTimeout || signal == scenario.SignalPartial
+	if w.gitlab != nil && signal == scenario.SignalPartial {
+		unknown = w.gitlab.board.view.Partial // the last list may still be a whole one
+	}
 	for _, id := range ids {
 		if r := w.runners[machineID(g.site.pool, id)]; unknown && r != nil && !r.dead {
 			c.broken("I5", "%s/%s was removed while the view of the jobs was %s", g.site.pool, id, signal)

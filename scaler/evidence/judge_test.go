@@ -280,6 +280,11 @@ func TestTheBookProvesWhereEverythingPassesThroughUs(t *testing.T) {
 	m := judged(t, f, "i-1")
 	require.Equal(t, 1, m.InUse())
 	require.Equal(t, ago(time.Second), m.HeardAt, "a runner at its limit does not ask")
+	f.Instances = nil
+	require.Equal(t, ago(10*time.Minute), judged(t, f, "i-1").HeardAt, "when it was given its last job: nor does one whose instance is gone, with a job that nobody ends")
+	f.ListedAt = time.Time{}
+	require.Equal(t, ago(time.Second), judged(t, f, "i-1").HeardAt, "without a list nobody knows that")
+	f = asking(RouteFront)
 
 	f.Routed[0].Open, f.Routed[0].ReadAt = 0, ago(46*time.Second)
 	require.False(t, idle(ptr(judged(t, f, "i-1"))), "it was read too long ago")

@@ -56,12 +56,13 @@ func (j *judge) notAsking(m router.Machine) router.Machine {
 }
 
 // heardAt is when a machine was last heard: one at its limit does not ask for jobs,
-// and is heard as long as it has one.
+// and is heard as long as it has one, unless its instance is gone from the list.
 func (j *judge) heardAt(r *Routed) time.Time {
-	if r.Open > 0 {
+	_, listed := j.instance(r.Machine.InstanceID)
+	if r.Open > 0 && (listed || r.Machine.InstanceID == "" || j.f.ListedAt.IsZero()) {
 		return later(r.Machine.HeardAt, r.ReadAt)
 	}
-	return r.Machine.HeardAt
+	return later(r.Machine.HeardAt, earlier(r.LastUsedAt, r.ReadAt)) // the end of a job is a word too
 }
 
 // handed is a machine that asks for jobs through us. That it is ordered to drain is
@@ -142,7 +143,8 @@ func (j *judge) provenByBoth(m *router.Machine, r *Routed, systems []string, loc
 	}
 	both := time.Time{}
 	if m.InstanceID != "" && j.agrees(systems) {
-		both = j.proof(local, j.agreedAt(systems))
+		// One that has ceased to ask us may have begun to ask GitLab: an order doesn't reach it.
+		both = j.proof(local, j.agreedAt(systems), j.heardAt(r))
 	}
 	switch {
 	case m.Busy > 0:

@@ -7,8 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are those of gitlab-runner that others read. gitlab_runner_jobs exists
-// only while a job runs.
+// metrics are those of gitlab-runner that others read. Like the real one's,
+// gitlab_runner_jobs is absent before the first job request, and then has a series of
+// the state idle while no job runs.
 type metrics struct {
 	r             *Runner
 	registry      *prometheus.Registry
@@ -74,6 +75,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.limit, 0, m.who()...)
 	if n := m.r.running.Load(); n > 0 {
 		gauge(m.jobs, n, append(m.who(), "running", "step_script", "")...)
+	} else if m.r.counts.direct.Load()+m.r.counts.getJobs.Load() > 0 {
+		gauge(m.jobs, 0, append(m.who(), "idle", "", "")...)
 	}
 	ch <- prometheus.MustNewConstMetric(m.finished, prometheus.CounterValue, float64(m.r.counts.finished.Load()+m.r.running.Load()), m.who()...)
 }

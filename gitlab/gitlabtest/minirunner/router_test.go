@@ -259,7 +259,7 @@ func TestMetrics(t *testing.T) {
 	require.NotContains(t, scrape(), "gitlab_runner_jobs{")
 	require.Contains(t, scrape(), "gitlab_runner_concurrent 3\n")
 	id := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done", gate)}})
-	l.until(func() bool { return strings.Contains(scrape(), "gitlab_runner_jobs{") })
+	l.until(func() bool { return strings.Contains(scrape(), `state="running"`) })
 	busy := scrape()
 	require.Contains(t, busy, `system_id="s_one"} 1`)
 	require.Contains(t, busy, `runner_name="mini"`)
@@ -268,7 +268,7 @@ func TestMetrics(t *testing.T) {
 	require.NotContains(t, busy, l.token)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	l.succeeds(id)
-	l.until(func() bool { return !strings.Contains(scrape(), "gitlab_runner_jobs{") })
+	l.until(func() bool { return strings.Contains(scrape(), `state="idle",system_id="s_one"} 0`) })
 }
 
 func TestOptions(t *testing.T) {
