@@ -66,6 +66,7 @@ sim: build-demo ## play every scenario, with the invariants on
 .PHONY: chaos
 chaos: ## 2,000 random fault stories (SEED=n for the first), 500 kills of plugins, 50 of control planes
 	$(GO) test ./internal/sim -run TestRandomStories -timeout 30m -seeds 2000 -first-seed $(or $(SEED),1)
+	$(GO) test ./internal/sim -run TestRandomGitLabStories -timeout 30m -gitlab-seeds 1000 -first-seed $(or $(SEED),1)
 	$(GO) test ./providers -run 'TestC41|TestC42_Chaos' -count=1 -v -timeout 30m -kills 500
 	$(GO) test ./cmd/controlplane -run TestC21_KilledAt -count=1 -v -timeout 30m -kill-points 50
 

@@ -66,16 +66,6 @@ func TestTokensAreBounded(t *testing.T) {
 	require.Equal(t, limit+2, writes, "the oldest was remembered")
 }
 
-func TestReadOnly(t *testing.T) {
-	var p pluginsdk.ReadOnly
-	_, setErr := p.SetDesired(t.Context(), pluginsdk.SetDesired{})
-	_, removeErr := p.Remove(t.Context(), "g", []string{"i"}, "t")
-	for _, err := range []error{setErr, removeErr} {
-		require.ErrorIs(t, err, pluginsdk.ErrUnsupported)
-		require.ErrorContains(t, err, "only reads")
-	}
-}
-
 func TestUnsupported(t *testing.T) {
 	var p pluginsdk.Unsupported
 	_, withdrawErr := p.Withdraw(t.Context(), "g", 1, "t")

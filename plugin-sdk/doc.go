@@ -9,8 +9,8 @@
 // [DecodeConfig] reads the configuration strictly, [Configured] holds what was made
 // of it, [GroupNames] and [CheckGroups] keep the limits, [Once] repeats the answer of
 // a write that is repeated, [Budget] keeps the calls to the cloud within a rate,
-// [KindOfHTTP] and [RetryAfter] classify failures of HTTP APIs, [Unsupported] is the optional half of a provider, and [ReadOnly] is all of it
-// that doesn't read.
+// [KindOfHTTP] and [RetryAfter] classify failures of HTTP APIs, and [Unsupported] is
+// the optional half of a provider.
 //
 // It imports only the generated contract, go-plugin, grpc and the standard
 // library, so that a plugin is as small as its cloud's SDK allows.

@@ -114,16 +114,16 @@ func fromStatus(ctx context.Context, err error) error {
 			return errorFromWire(w)
 		}
 	}
-	switch s.Code() {
-	case codes.Unimplemented:
+	cause := endOf(ctx)
+	switch code := s.Code(); {
+	case code == codes.Unimplemented:
 		return &Error{Kind: KindUnsupported, Message: clip(s.Message()), Cause: err}
-	case codes.DeadlineExceeded, codes.Canceled:
-		cause := endOf(ctx)
-		if cause == nil {
-			cause = context.DeadlineExceeded // the server's clock was first
-		}
+	case code == codes.DeadlineExceeded && cause == nil:
+		cause = context.DeadlineExceeded // the server's clock was first
+		fallthrough
+	case (code == codes.DeadlineExceeded || code == codes.Canceled) && cause != nil:
 		return &Error{Kind: KindTransient, Message: "no answer: " + cause.Error(), Cause: cause}
-	default:
+	default: // also Canceled by nobody who called: the connection was closed under the call
 		return &Error{Kind: KindTransient, Message: clip(s.Message()), Cause: err}
 	}
 }

@@ -44,11 +44,16 @@ func (p *Plugin) explain(ctx context.Context, s *session, err error) error {
 	}
 }
 
-// cutOff reports whether a call ended because the connection to the plugin did. What
-// a provider itself says has no gRPC status.
+// cutOff reports whether a call ended because the connection to the plugin did: it
+// broke, or the supervisor, who saw the process end first, has closed it. What a
+// provider itself says has no gRPC status, and an end of the caller's own neither.
 func cutOff(err error) bool {
 	var wire interface{ GRPCStatus() *status.Status }
-	return errors.As(err, &wire) && wire.GRPCStatus().Code() == codes.Unavailable
+	if !errors.As(err, &wire) {
+		return false
+	}
+	code := wire.GRPCStatus().Code()
+	return code == codes.Unavailable || code == codes.Canceled
 }
 
 // whyCutOff puts the end of the process in the place of the end of its connection,
