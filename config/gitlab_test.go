@@ -65,7 +65,7 @@ func TestGitLabMistakes(t *testing.T) {
 		{"server url with a path", gitlab(", route: {server_url: 'grpc://a/b'}", route), "a gRPC address has no path"},
 		{"advertise", gitlab(", route: {server_url: 'grpc://a:1', advertise: host}", route), `gitlab.route.advertise: "host": write HOST:PORT`},
 		{"long poll", gitlab(", route: {server_url: 'grpc://a:1', long_poll: 1h}", route), "gitlab.route.long_poll: 1h0m0s is out of range"},
-		{"hold", gitlab(", route: {server_url: 'grpc://a:1', hold_per_token: 101}", route), "hold_per_token: 101 is out of range; use 0 to 100"},
+		{"hold", gitlab(", route: {server_url: 'grpc://a:1', hold_per_token: 65}", route), "hold_per_token: 65 is out of range; use 0 to 64"},
 		{"rate", gitlab(", route: {server_url: 'grpc://a:1', rate_per_token: 0}", route), "rate_per_token: 0 is out of range"},
 		{"webhook that nobody can complete", gitlab(", webhook: {secret: {env: S}}", observe), "gitlab.webhook: a webhook does not say which tags a job has"},
 		{"job router without route", "listen: {job_router: '127.0.0.1:1'}\n" + gitlab("", observe), "listen.job_router: there is no gitlab.route"},

@@ -19,8 +19,8 @@ const (
 	MaxRequests      = 100_000 // a minute
 	MinLongPoll      = time.Second
 	MaxLongPoll      = 5 * time.Minute // a runner was seen to wait for 75 s without complaint
-	MaxHoldPerToken  = 100
-	MaxRatePerToken  = 1_000 // a second
+	MaxHoldPerToken  = 64              // the job router keeps no more
+	MaxRatePerToken  = 33              // a second: GitLab's own limit is 2,000 a minute
 	MaxScopePaths    = 100
 	MinMetricsEvery  = time.Second
 	MaxMetricsEvery  = 5 * time.Minute

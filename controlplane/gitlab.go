@@ -164,7 +164,7 @@ func (g *gitLab) makeProxy() error {
 	o := frontproxy.Options{
 		GitLab: to, Transport: frontproxy.NewTransport(trust), Tokens: g.tokens, Contacts: g.contacts, Book: g.c.store,
 		Keep: g.client.KeepPending, Discovery: g.discovery, Fingerprint: g.fingerprint, Events: g.proxyEvents(),
-		Fail: g.client.FailJob, Admit: g.c.opt.Admit, Take: g.desk.Take,
+		Fail: g.client.FailJob, Admit: g.c.opt.Admit, Take: g.desk.Take, Offer: g.desk.Offer,
 	}
 	if g.proxy, err = frontproxy.New(o); err != nil {
 		return fmt.Errorf("gitlab.route: %w", err)

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"time"
+
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/demand/collect"
 	"github.com/spillway-ci/spillway/gitlab/frontproxy"
@@ -85,6 +87,7 @@ func shortHash(hash string) string { return hash[:min(len(hash), 12)] }
 
 func (g *gitLab) proxyEvents() frontproxy.Events {
 	log, m := g.c.log, g.c.metrics
+	var store, upstream seldom
 	return frontproxy.Events{
 		Given: func(who route.Caller, job spillway.JobID) {
 			m.JobRouted(server.JobFound)
@@ -101,8 +104,12 @@ func (g *gitLab) proxyEvents() frontproxy.Events {
 			}
 			log.Info("a job was not handed to a machine", "job", job, "machine", who.System, "why", why.String(), "error", err)
 		},
-		Ended:       func(spillway.JobID) { g.c.poke() },
-		StoreFailed: func(what string, err error) { log.Warn("trouble with the store", "doing", what, "error", err) },
-		Upstream:    func(err error) { log.Warn("GitLab did not answer", "error", err) },
+		Ended: func(spillway.JobID) { g.c.poke() },
+		StoreFailed: func(what string, err error) {
+			store.say(time.Now(), func(unsaid int) { log.Warn("trouble with the store", "doing", what, "error", err, "unsaid", unsaid) })
+		},
+		Upstream: func(err error) {
+			upstream.say(time.Now(), func(unsaid int) { log.Warn("GitLab did not answer", "error", err, "unsaid", unsaid) })
+		},
 	}
 }

@@ -202,7 +202,7 @@ func (g *gitLab) reportSources(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
-		for _, f := range g.feeds() {
+		for _, f := range g.c.feeds() {
 			g.c.metrics.SourceRead(f.Name, f.Error == "", f.GoodAt)
 		}
 		if board, err := g.sources.Board(ctx); err == nil {
@@ -223,7 +223,7 @@ func (g *gitLab) reportSources(ctx context.Context) {
 	}
 }
 
-// feeds is how each source does, by this replica.
+// feeds is how each source of GitLab's does, by this replica.
 func (g *gitLab) feeds() []server.FeedStatus {
 	all := g.sources.Status()
 	if source := g.known.source(); source != nil {

@@ -115,10 +115,25 @@ func (a answers) Plugins(context.Context) ([]server.PluginStatus, error) {
 
 // Feeds lists where demand comes from.
 func (a answers) Feeds(context.Context) ([]server.FeedStatus, error) {
-	if a.c.gitlab == nil {
-		return nil, nil
+	return a.c.feeds(), nil
+}
+
+// feeds is how each source does, by this replica.
+func (c *ControlPlane) feeds() (feeds []server.FeedStatus) {
+	if c.gitlab != nil {
+		feeds = c.gitlab.feeds()
 	}
-	return a.c.gitlab.feeds(), nil
+	if c.polls == nil {
+		return feeds
+	}
+	for _, s := range c.polls.Status() {
+		f := server.FeedStatus{Name: "count/" + s.Pool, Every: s.Every, GoodAt: s.At, Calls: s.Reads}
+		if s.Err != nil {
+			f.Error = s.Err.Error()
+		}
+		feeds = append(feeds, f)
+	}
+	return feeds
 }
 
 // Ledger reads the newest decisions of a pool.

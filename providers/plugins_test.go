@@ -265,7 +265,7 @@ func processes(role string) []int {
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !aliveProcess(pid) || !ours(pid) {
+		if err != nil || pid == os.Getpid() || !aliveProcess(pid) {
 			continue
 		}
 		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
@@ -274,19 +274,6 @@ func processes(role string) []int {
 		}
 	}
 	return pids
-}
-
-// ours reports whether a process is a child of this one, or has lost its parent: others
-// may test the same on this machine.
-func ours(pid int) bool {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		if parent, ok := strings.CutPrefix(line, "PPid:"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(parent))
-			return err != nil || n <= 1 || n == os.Getpid()
-		}
-	}
-	return false
 }
 
 // aliveProcess reads the state: the first process of a container may not reap,

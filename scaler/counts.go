@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,8 +79,16 @@ type Polls struct {
 
 	mu struct {
 		sync.Mutex
-		last map[string]pluginsdk.Count
+		last map[string]lastCount
 	}
+}
+
+// lastCount is what came of the reads of one source.
+type lastCount struct {
+	pluginsdk.Count // the last good one; its At is zero without any
+
+	err   error // of the last read; nil = it was good
+	reads int
 }
 
 var _ Counts = (*Polls)(nil)
@@ -86,7 +96,7 @@ var _ Counts = (*Polls)(nil)
 // NewPolls returns the counts of sources, by pool. Run reads them.
 func NewPolls(sources map[string]CountSource, events *Events) *Polls {
 	p := &Polls{sources: sources, events: events}
-	p.mu.last = make(map[string]pluginsdk.Count, len(sources))
+	p.mu.last = make(map[string]lastCount, len(sources))
 	return p
 }
 
@@ -100,19 +110,46 @@ func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err er
 		return 0, false, nil
 	}
 	p.mu.Lock()
-	last, known := p.mu.last[pool]
+	last := p.mu.last[pool]
 	p.mu.Unlock()
-	if !known {
-		return 0, true, errNotCounted
+	age := now.Sub(last.At)
+	switch {
+	case !last.At.IsZero() && age <= max(3*source.Every, minStaleAfter):
+		return last.Jobs * float64(max(1, source.Each)), true, nil
+	case !last.At.IsZero():
+		err = fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
+	default:
+		err = errNotCounted
 	}
-	if age := now.Sub(last.At); age > max(3*source.Every, minStaleAfter) {
-		return 0, true, fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
+	if last.err != nil {
+		err = fmt.Errorf("%w: %w", err, last.err)
 	}
-	return last.Jobs * float64(max(1, source.Each)), true, nil
+	return 0, true, err
 }
 
 // Drives implements Counts.
 func (p *Polls) Drives(pool string) bool { return p.sources[pool].Drives }
+
+// CountStatus is how one source of counts does.
+type CountStatus struct {
+	Pool  string
+	Every time.Duration
+	At    time.Time // when what it last said was true; zero = it has said nothing yet
+	Err   error     // of the last read; nil = it was good
+	Reads int       // so far
+}
+
+// Status is how each source does, by pool.
+func (p *Polls) Status() []CountStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]CountStatus, 0, len(p.sources))
+	for _, pool := range slices.Sorted(maps.Keys(p.sources)) {
+		last := p.mu.last[pool]
+		out = append(out, CountStatus{Pool: pool, Every: p.sources[pool].Every, At: last.At, Err: last.err, Reads: last.reads})
+	}
+	return out
+}
 
 // Run reads every source until ctx ends.
 func (p *Polls) Run(ctx context.Context) {
@@ -140,13 +177,18 @@ func (p *Polls) read(ctx context.Context, pool string, source CountSource) {
 	ctx, cancel := context.WithTimeout(ctx, source.Every)
 	defer cancel()
 	got, err := source.Read(ctx)
-	if err != nil {
-		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			p.events.trouble(TroubleInfo{Pool: pool, At: time.Now(), Doing: "counting the jobs", Err: err})
-		}
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return
+	}
+	if err != nil {
+		p.events.trouble(TroubleInfo{Pool: pool, At: time.Now(), Doing: "counting the jobs", Err: err})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.last[pool] = got
+	last := p.mu.last[pool]
+	last.err, last.reads = err, last.reads+1
+	if err == nil {
+		last.Count = got
+	}
+	p.mu.last[pool] = last
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -60,24 +61,57 @@ func (s *gitlabStand) secret(name, value string) {
 
 // fleet is how the stand's one pool is configured.
 type fleet struct {
-	gitlab  string   // settings of the gitlab section, besides the URL
-	pool    string   // settings of the pool, besides name, provider and policy
-	policy  string   // besides max
-	command []string // of an instance, besides the runner's URL, token, name and metrics
-	url     string   // that the runners have; empty: GitLab's own
-	sidecar bool
-	max     int
+	replica  string   // its name; empty: its own
+	gitlab   string   // settings of the gitlab section, besides the URL
+	pool     string   // settings of the pool, besides name, provider and policy
+	policy   string   // besides max and idle_time
+	provider string   // settings of the pool's provider; empty: instances are processes
+	command  []string // of such an instance, besides the runner's URL, token, name and metrics
+	url      string   // that the runners have; empty: GitLab's own
+	sidecar  bool
+	stop     string        // the signal that ends an instance; empty: the one that lets jobs end
+	idleTime time.Duration // 0 = 1s
+	max      int
 }
 
 // config is the configuration of a replica.
 func (s *gitlabStand) config(f fleet, listen, jobRouter string) string {
 	s.t.Helper()
-	url := f.url
-	if url == "" {
-		url = s.url
+	store := ""
+	if s.redis != "" {
+		store = fmt.Sprintf("store: {redis: {addrs: [%q]}}\n", s.redis)
 	}
+	if f.replica != "" {
+		store += "replica: " + f.replica + "\n"
+	}
+	runners := freeAddress(s.t)
+	provider := f.provider
+	if provider == "" {
+		provider = s.processes(f, runners)
+	}
+	return strings.NewReplacer("DIR", s.dir, "RUNNER", fmt.Sprint(s.runner)).Replace(fmt.Sprintf(`listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0", gitlab: %q, job_router: %q}
+%stick: 500ms
+timeouts: {heartbeat_every: 500ms, silent: 5s}
+plugin_dir: %s
+providers:
+  cloud: {%s}
+gitlab:
+  url: %s
+  %s
+pools:
+  - name: linux
+    provider: cloud
+    policy: {max: %d, idle_time: %s, %s}
+    %s
+`, runners, listen, jobRouter, store, filepath.Join(bin, "plugins"), provider, s.url, strings.ReplaceAll(f.gitlab, "\n", "\n  "),
+		f.max, cmp.Or(f.idleTime, time.Second), f.policy, strings.ReplaceAll(f.pool, "\n", "\n    ")))
+}
+
+// processes is a provider whose instances are processes of this machine.
+func (s *gitlabStand) processes(f fleet, router string) string {
+	s.t.Helper()
 	command := append([]string{
-		filepath.Join(bin, "minirunnerd"), "--url", url, "--token", s.token, "--name", "{instance}", "--system-id", "{instance}",
+		filepath.Join(bin, "minirunnerd"), "--url", cmp.Or(f.url, s.url), "--token", s.token, "--name", "{instance}", "--system-id", "{instance}",
 		"--listen-metrics", "127.0.0.1:{metrics_port}", "--work-dir", "{work_dir}", "--check-interval", "100ms", "--time-scale", "0.1",
 	}, f.command...)
 	args, err := json.Marshal(command)
@@ -86,32 +120,10 @@ func (s *gitlabStand) config(f fleet, listen, jobRouter string) string {
 	if f.sidecar {
 		group += ", sidecar: true, token_file: " + filepath.Join(s.dir, "sidecar") + "}"
 	} else {
-		group += ", stop_signal: SIGQUIT}"
+		group += ", stop_signal: " + cmp.Or(f.stop, "SIGQUIT") + "}"
 	}
-	store := ""
-	if s.redis != "" {
-		store = fmt.Sprintf("store: {redis: {addrs: [%q]}}\n", s.redis)
-	}
-	runners := freeAddress(s.t)
-	return strings.NewReplacer("DIR", s.dir, "RUNNER", fmt.Sprint(s.runner)).Replace(fmt.Sprintf(`listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0", gitlab: %q, job_router: %q}
-%stick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 5s}
-plugin_dir: %s
-providers:
-  local:
-    plugin: spillway-provider-local
-    env: [PATH]
-    config: {agent: %s, router: %q, plaintext: true, stop_grace: 5s, work_dir: %q, groups: [%s]}
-gitlab:
-  url: %s
-  %s
-pools:
-  - name: linux
-    provider: local
-    policy: {max: %d, idle_time: 1s, %s}
-    %s
-`, runners, listen, jobRouter, store, filepath.Join(bin, "plugins"), filepath.Join(bin, "spillway-agent"), runners, s.t.TempDir(), group,
-		s.url, strings.ReplaceAll(f.gitlab, "\n", "\n  "), f.max, f.policy, strings.ReplaceAll(f.pool, "\n", "\n    ")))
+	return fmt.Sprintf("plugin: spillway-provider-local, env: [PATH], config: {agent: %s, router: %q, plaintext: true, stop_grace: 5s, work_dir: %q, groups: [%s]}",
+		filepath.Join(bin, "spillway-agent"), router, s.t.TempDir(), group)
 }
 
 // ingress sends the one path to a replica, and everything else to GitLab.

@@ -57,6 +57,9 @@ func (d *Discovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case d.draining != nil && d.draining():
 		say(w, http.StatusServiceUnavailable, `{"message":"503 Service Unavailable"}`)
 	default:
+		// The runner asks again after an hour: an idle connection would cost more than half
+		// of what its waiting call does.
+		w.Header().Set("Connection", "close")
 		say(w, http.StatusOK, string(d.answer))
 	}
 }

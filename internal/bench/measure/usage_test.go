@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"os"
 	"runtime"
 	"testing"
@@ -30,4 +31,18 @@ func TestSizeIn(t *testing.T) {
 		_, ok = sizeIn(status, name)
 		require.False(t, ok, name)
 	}
+}
+
+func TestPeakBeginsAnew(t *testing.T) {
+	if !ResetPeak(os.Getpid()) {
+		t.Skip("SKIPPED: peaks can't be reset here")
+	}
+	before, ok := UsageOf(os.Getpid())
+	require.True(t, ok)
+	const much = 64 << 20
+	runtime.KeepAlive(bytes.Repeat([]byte{1}, much))
+	after, ok := UsageOf(os.Getpid())
+	require.True(t, ok)
+	require.Greater(t, after.Peak, before.Peak+much/2)
+	require.False(t, ResetPeak(-1))
 }

@@ -63,7 +63,7 @@ func withFleet(ctx context.Context, b *bench, f fleetShape, run func(context.Con
 	if stopErr := s.stop(); err == nil {
 		err = stopErr
 	}
-	s.log.complain(b)
+	s.plane.log.complain(b)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,22 @@ func startCloud(opts asgstub.Options, groups int, like asgstub.GroupConfig) (*cl
 	c.server = &http.Server{Handler: c.Cloud, ReadHeaderTimeout: headerTimeout}
 	c.serving.Go(func() { _ = c.server.Serve(l) }) // ends with Close
 	return c, nil
+}
+
+// cloudEnvironment is what the plugin signs its calls with.
+var cloudEnvironment = []string{"AWS_ACCESS_KEY_ID=bench", "AWS_SECRET_ACCESS_KEY=none"}
+
+// pluginConfig is what the plugin for Auto Scaling is configured with.
+func (c *cloud) pluginConfig() map[string]any {
+	return map[string]any{"region": asgstub.DefaultRegion, "endpoint": c.url, "groups": c.Groups()}
+}
+
+// asgProvider is a configuration's one provider, named aws, by the plugin in dir.
+func asgProvider(dir string, plugin map[string]any) map[string]any {
+	return map[string]any{"aws": map[string]any{
+		"plugin": filepath.Join(dir, filepath.Base(asgPlugin)), "config": plugin,
+		"env": []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
+	}}
 }
 
 func (c *cloud) stop() {

@@ -35,7 +35,7 @@ func steady(ctx context.Context, b *bench, s *served, f fleetShape) error {
 	for i := range instances {
 		instances[i] = s.cloud.Existing(groupName(i))[0].ID
 	}
-	machines, err := startSteadyMachines(ctx, s.log.runners, instances)
+	machines, err := startSteadyMachines(ctx, s.plane.log.at.Runners, instances)
 	if err != nil {
 		return err
 	}
@@ -77,16 +77,16 @@ func (s *served) watch(ctx context.Context, window time.Duration, parts int) (*q
 	before := len(s.cloud.Calls())
 	q := &quietTime{plane: measure.Series{Name: "CPU per evaluation: control plane"}, plugin: measure.Series{Name: "CPU per evaluation: plugin"}}
 	plugin := 0
-	if children := measure.ChildrenOf(s.cmd.Process.Pid); len(children) > 0 {
+	if children := measure.ChildrenOf(s.plane.pid()); len(children) > 0 {
 		plugin = children[0] // it has no other
 	}
 	evaluations := float64(len(s.cloud.Groups())) * float64(window) / float64(parts) / float64(s.tick)
 	for range parts {
-		was, known := usageOf(s.cmd.Process.Pid, plugin)
+		was, known := usageOf(s.plane.pid(), plugin)
 		if err := wait(ctx, window/time.Duration(parts)); err != nil {
 			return nil, err
 		}
-		is, still := usageOf(s.cmd.Process.Pid, plugin)
+		is, still := usageOf(s.plane.pid(), plugin)
 		q.memory, q.known = is, known && still
 		q.plane.Figures = append(q.plane.Figures, micros(is[0].CPU-was[0].CPU)/evaluations)
 		q.plugin.Figures = append(q.plugin.Figures, micros(is[1].CPU-was[1].CPU)/evaluations)

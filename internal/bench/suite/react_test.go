@@ -34,7 +34,7 @@ func TestServedFleet(t *testing.T) {
 	for i := range instances {
 		instances[i] = s.cloud.Existing(groupName(i))[0].ID
 	}
-	machines, err := startSteadyMachines(ctx, s.log.runners, instances)
+	machines, err := startSteadyMachines(ctx, s.plane.log.at.Runners, instances)
 	require.NoError(t, err)
 	defer machines.Stop()
 	_, _, err = s.push([]int{0, 1}) // for the machines that are there
@@ -124,8 +124,8 @@ func TestTheLogOfAControlPlane(t *testing.T) {
 `))
 	<-l.serving
 	<-l.ended
-	require.Equal(t, "127.0.0.1:1", l.api)
-	require.Equal(t, "127.0.0.1:2", l.runners)
+	require.Equal(t, "127.0.0.1:1", l.at.API)
+	require.Equal(t, "127.0.0.1:2", l.at.Runners)
 	require.Contains(t, l.last, "stopped")
 	b := &bench{table: &measure.Table{}}
 	l.complain(b)

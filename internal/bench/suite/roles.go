@@ -10,7 +10,7 @@ import (
 func Child(args []string) error {
 	roles := map[string]func([]string) error{
 		machinesRole: runMachines, asynqRole: runAsynqWorkers, natsRole: runNATSWorkers, plainRole: runPlainProvider,
-		steadyRole: runSteadyMachines,
+		steadyRole: runSteadyMachines, gitlabRunnersRole: runGitLabRunners, plainProxyRole: runPlainProxy,
 	}
 	if len(args) == 0 || roles[args[0]] == nil {
 		return fmt.Errorf("%q is no role of a %s", args, child.Command)

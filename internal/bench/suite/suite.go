@@ -62,7 +62,7 @@ func (b *bench) note(format string, args ...any) {
 func All() []Benchmark {
 	return []Benchmark{
 		policyDecide(), demandAttribute(), demandTick(), demandMemory(), routerThroughput(), reactLatency(),
-		reactBurst(), reactBudget(), reactSteady(), pluginCall(),
+		reactBurst(), reactBudget(), reactSteady(), gitlabWebhook(), gitlabWaiting(), gitlabArtifact(), gitlabList(), gitlabPoll(), pluginCall(),
 	}
 }
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package measure
+
+// ResetPeak needs Linux.
+func ResetPeak(int) bool { return false }
