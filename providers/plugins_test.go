@@ -262,10 +262,16 @@ func (p *testProvider) Close(context.Context) error { return nil }
 // processes lists the live processes of role that descend from this test binary.
 func processes(role string) []int {
 	entries, _ := os.ReadDir("/proc")
+	self, _ := os.Executable()
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() || !aliveProcess(pid) {
+			continue
+		}
+		// Others may test the same on this machine, with a binary of their own.
+		command, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if name, _, _ := strings.Cut(string(command), "\x00"); name != self {
 			continue
 		}
 		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")

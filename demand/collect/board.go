@@ -48,12 +48,12 @@ func compareClasses(a, b *class) int {
 	)
 }
 
-// began is when the oldest of the views was true, zero without any.
+// began is when the oldest part of the views was true, zero without any.
 func (b *Book) began() time.Time {
 	var oldest time.Time
 	for _, v := range b.views {
-		if oldest.IsZero() || v.began.Before(oldest) {
-			oldest = v.began
+		if oldest.IsZero() || v.since.Before(oldest) {
+			oldest = v.since
 		}
 	}
 	return oldest

@@ -69,6 +69,7 @@ type Book struct {
 // view is all that a source says.
 type view struct {
 	began   time.Time // of the last snapshot
+	since   time.Time // when the oldest part was true: earlier, where a partial snapshot has left jobs as they were
 	whole   time.Time // when the last whole snapshot began; zero = there was none
 	jobs    map[JobKey]*Sighting
 	partial bool
@@ -158,6 +159,7 @@ func (b *Book) Snapshot(s Snapshot) {
 		}
 	}
 	v.began, v.partial, v.why = s.Began, s.Partial, s.Why
+	listed := len(v.jobs)
 	if s.Partial {
 		for key, job := range before {
 			if _, again := v.jobs[key]; !again {
@@ -166,6 +168,9 @@ func (b *Book) Snapshot(s Snapshot) {
 		}
 	} else {
 		v.whole, b.missed = s.Began, 0
+	}
+	if len(v.jobs) == listed || !known {
+		v.since = s.Began
 	}
 	b.reconsider(before, v.jobs)
 }

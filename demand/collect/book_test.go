@@ -112,6 +112,23 @@ func TestAPartialListRemovesNothing(t *testing.T) {
 	require.Equal(t, map[string]int{"[a]": 1}, b.counts(t))
 }
 
+// What has begun since a list is still among the jobs that a partial one leaves as they
+// were: the board is as old as they are.
+func TestAPartialListMakesNothingYounger(t *testing.T) {
+	b := NewBook(Limits{})
+	b.Snapshot(snapshot(10, pending(1, 10, "a")))
+	part := snapshot(20, pending(2, 20, "a"))
+	part.Partial = true
+	b.Snapshot(part)
+	require.Equal(t, at(10), b.Board(at(20)).At, "job 1 was seen then")
+	part = snapshot(30, pending(1, 30, "a"), pending(2, 30, "a"))
+	part.Partial = true
+	b.Snapshot(part)
+	require.Equal(t, at(30), b.Board(at(30)).At)
+	b.Snapshot(snapshot(40))
+	require.Equal(t, at(40), b.Board(at(40)).At)
+}
+
 func TestAJobOfUnknownNeedsIsNotCountedAndMakesThePartialBoard(t *testing.T) {
 	b := NewBook(Limits{})
 	b.Snapshot(snapshot(10))
