@@ -36,7 +36,7 @@ func TestObserveDrainsByTheGroupsHook(t *testing.T) {
 
 	touch(t, release)
 	s.awaitSuccess(r, long, "it ran")
-	s.awaitEmptyCloud(r)
+	s.awaitScaledIn(r, 0)
 	require.Equal(t, 3, s.cloud.CountOf(completeHook))
 	r.stop()
 }

@@ -158,8 +158,14 @@ func TestTwoReplicasOfWhichThePollerIsKilled(t *testing.T) {
 	requireGone(t, orphans)
 
 	require.Eventually(t, func() bool { return p.done(ids) == len(ids) }, within, 5*poll, "%d\n%v", p.done(ids), heir.err)
+	// A machine that was booked for a job which then did not reach it is kept for as long
+	// as the job could take: nobody is left who knows.
+	lost := 0
 	for _, id := range ids {
 		view := p.last(id)
+		if view.ID != id {
+			lost++
+		}
 		require.Contains(t, view.Trace, "it ran")
 		runs := 0
 		for _, status := range statuses(view) {
@@ -169,7 +175,7 @@ func TestTwoReplicasOfWhichThePollerIsKilled(t *testing.T) {
 		}
 		require.Equal(t, 1, runs, "%v", view.History)
 	}
-	p.awaitEmptyCloud(heir)
+	p.awaitScaledIn(heir, lost)
 	names, polls := p.pollers()
 	require.Len(t, names, 2, "the other took over, once: %v", names)
 	for i, c := range polls {
