@@ -35,6 +35,7 @@ func (s *Server) restRoutes() map[string]userHandler {
 		"POST /api/v4/projects/{id}/jobs/{job}/cancel":        s.postCancel,
 		RoutePipeline:                                         s.getPipeline,
 		"GET /api/v4/projects/{id}/pipelines/{pipeline}/jobs": s.listPipelineJobs,
+
 		RouteGroup:                         s.getGroup,
 		"GET /api/v4/groups/{id}/projects": s.listGroupProjects,
 		"GET /api/v4/groups/{id}/runners":  s.listGroupRunners,
