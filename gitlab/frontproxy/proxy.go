@@ -56,6 +56,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusMethodNotAllowed, "this is no tunnel: CONNECT is not answered")
 		return
 	}
+	// Of our own, because peek changes it: net/http looks at the body of the one it made to
+	// know whether the client still sends. If it does, the connection stays open for a
+	// moment after the answer; a reset would overtake it.
+	r = r.WithContext(r.Context())
 	switch what, job := classify(r.Method, r.URL.Path, p.root); {
 	case what == jobRequest:
 		p.jobRequest(w, r)

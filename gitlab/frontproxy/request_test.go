@@ -1,11 +1,13 @@
 package frontproxy_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -159,6 +161,25 @@ func TestRequestsThatNobodyCouldBeGivenAJobFor(t *testing.T) {
 		require.Equal(t, tt.status, a.status, "%.60s", tt.body)
 		require.Contains(t, a.body, `{"message":"`)
 		require.NotContains(t, a.body, runnerToken)
+	}
+}
+
+func TestARefusalReachesAClientThatStillSends(t *testing.T) {
+	s := newStand(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("GitLab was asked") }))
+	const sent, announced = 512 << 10, 1 << 20
+	for range 20 { // a reset overtakes the answer now and then only
+		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "POST /api/v4/jobs/request HTTP/1.1\r\nHost: gitlab\r\nContent-Length: %d\r\n\r\n%s", announced, strings.Repeat("x", sent))
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+		_, err = conn.Write(make([]byte, 1<<10))
+		require.NoError(t, err, "the connection was reset")
+		require.NoError(t, conn.Close())
 	}
 }
 
