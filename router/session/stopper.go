@@ -17,10 +17,13 @@ import (
 // which wakes the handler too. The alternative would be a second goroutine for each
 // of thousands of idle streams.
 type stopper struct {
-	stream interface {
-		WriteStatus(st *status.Status) error
-	}
-	cause atomic.Pointer[error]
+	stream statusWriter
+	cause  atomic.Pointer[error]
+}
+
+// statusWriter ends a stream with a status: gRPC's transport, or Attached.
+type statusWriter interface {
+	WriteStatus(st *status.Status) error
 }
 
 var errForeignTransport = status.Error(codes.Internal, "this server's transport can't end a stream")
@@ -30,9 +33,7 @@ var errForeignTransport = status.Error(codes.Internal, "this server's transport 
 func newStopper(ctx context.Context) (*stopper, error) {
 	s := &stopper{}
 	var ok bool
-	if s.stream, ok = grpc.ServerTransportStreamFromContext(ctx).(interface {
-		WriteStatus(st *status.Status) error
-	}); !ok {
+	if s.stream, ok = grpc.ServerTransportStreamFromContext(ctx).(statusWriter); !ok {
 		return nil, errForeignTransport
 	}
 	return s, nil

@@ -110,11 +110,23 @@ func (s *stream) allow() bool {
 }
 
 // Connect carries one machine's conversation.
-func (r *Runners) Connect(rpc runnerv1.RunnerService_ConnectServer) (err error) {
-	s := &stream{ready: make(chan struct{})}
-	if s.stopper, err = newStopper(rpc.Context()); err != nil {
+func (r *Runners) Connect(rpc runnerv1.RunnerService_ConnectServer) error {
+	stopper, err := newStopper(rpc.Context())
+	if err != nil {
 		return err
 	}
+	return r.converse(rpc, stopper, func() (spillway.Pool, bool) {
+		token, ok := bearer(rpc.Context())
+		if !ok {
+			return spillway.Pool{}, false
+		}
+		return r.auth.Pool(rpc.Context(), token)
+	})
+}
+
+// converse carries the conversation of a machine of the pool that it proves to be of.
+func (r *Runners) converse(rpc conversation, stopper *stopper, pool func() (spillway.Pool, bool)) (err error) {
+	s := &stream{ready: make(chan struct{}), stopper: stopper}
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			err = panicStatus(r.dispatcher.opt.Events, panicked)
@@ -122,6 +134,10 @@ func (r *Runners) Connect(rpc runnerv1.RunnerService_ConnectServer) (err error) 
 		s.out.close()
 		r.narrate(s, err)
 	}()
+	var known bool
+	if s.pool, known = pool(); !known {
+		return status.Error(codes.Unauthenticated, "no valid bearer token")
+	}
 	if err := r.open(rpc, s); err != nil {
 		return s.stopper.ended(err)
 	}
@@ -139,16 +155,15 @@ func (r *Runners) Connect(rpc runnerv1.RunnerService_ConnectServer) (err error) 
 	return s.stopper.ended(r.read(rpc, s))
 }
 
-// open learns who is there: the pool from the token, the rest from the first
-// message.
-func (r *Runners) open(rpc runnerv1.RunnerService_ConnectServer, s *stream) error {
-	token, ok := bearer(rpc.Context())
-	if ok {
-		s.pool, ok = r.auth.Pool(rpc.Context(), token)
-	}
-	if !ok {
-		return status.Error(codes.Unauthenticated, "no valid bearer token")
-	}
+// conversation is what a machine says and is told: a gRPC stream, or Attached.
+type conversation interface {
+	Context() context.Context
+	Recv() (*runnerv1.RunnerMessage, error)
+	Send(m *runnerv1.RouterMessage) error
+}
+
+// open learns who is there from the first message.
+func (r *Runners) open(rpc conversation, s *stream) error {
 	late := time.AfterFunc(r.dispatcher.opt.RegisterTimeout, func() {
 		s.stopper.stop(status.Errorf(codes.InvalidArgument, "no register within %s", r.dispatcher.opt.RegisterTimeout))
 	})
@@ -172,7 +187,7 @@ func (r *Runners) open(rpc runnerv1.RunnerService_ConnectServer, s *stream) erro
 }
 
 // read takes what the machine says until the stream ends.
-func (r *Runners) read(rpc runnerv1.RunnerService_ConnectServer, s *stream) error {
+func (r *Runners) read(rpc conversation, s *stream) error {
 	for {
 		m, err := rpc.Recv()
 		if err != nil {
