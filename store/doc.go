@@ -18,6 +18,7 @@
 //	             jobs (scripts/book.lua has their form)
 //	{r:<id>}     in which pools' books a routed job may be
 //	{b:<name>}   a board
+//	{s:<kind>}   what people have set at run time
 //	{l:<name>}   a lease
 //	{p:<pool>}   what a pool's loop remembers: state and ledger
 //	{v}          the views of pools for other replicas

@@ -45,6 +45,7 @@ func Run(t *testing.T, open Opener) {
 		{"Routed", routedContract},
 		{"Boards", boardContract},
 		{"Facts", factContract},
+		{"Settings", settingContract},
 		{"Leases", leaseContract},
 		{"Memory", memoryContract},
 		{"Views", viewContract},

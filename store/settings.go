@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spillway-ci/spillway"
+)
+
+const (
+	// MaxSettingBytes bounds one setting [bytes].
+	MaxSettingBytes = 16 << 10
+	// MaxSettings bounds the settings of one kind [settings]: two for each pool.
+	MaxSettings = 2 * spillway.MaxPools
+)
+
+// ErrTooMany: there is no room for another one.
+var ErrTooMany = errors.New("too many")
+
+var settingScript = mustScript("setting")
+
+func (s *Store) settingsKey(kind string) string { return s.key("s:"+kind, "settings") }
+
+func checkSetting(kind, name string) error {
+	if !sharedName(kind) || !printable(name, maxNameBytes) {
+		return fmt.Errorf("%w: setting %.40q of kind %.40q", spillway.ErrInvalid, name, kind)
+	}
+	return nil
+}
+
+// PutSetting keeps what somebody has set at run time, for every replica and until
+// DropSetting; SettingPokes fires.
+func (s *Store) PutSetting(ctx context.Context, kind, name string, data []byte) error {
+	_, err := s.putSetting(ctx, kind, name, data, false)
+	return err
+}
+
+// CreateSetting is PutSetting for a name that is free. It reports whether it was.
+func (s *Store) CreateSetting(ctx context.Context, kind, name string, data []byte) (created bool, err error) {
+	return s.putSetting(ctx, kind, name, data, true)
+}
+
+func (s *Store) putSetting(ctx context.Context, kind, name string, data []byte, isNew bool) (bool, error) {
+	if err := checkSetting(kind, name); err != nil {
+		return false, fmt.Errorf("store: put setting: %w", err)
+	}
+	if len(data) > MaxSettingBytes {
+		return false, fmt.Errorf("store: put setting %s: %w: %d bytes, at most %d are allowed", name, spillway.ErrInvalid, len(data), MaxSettingBytes)
+	}
+	onlyNew := 0
+	if isNew {
+		onlyNew = 1
+	}
+	ctx, done := s.begin(ctx)
+	defer done()
+	code, err := s.runOne(ctx, call{settingScript, []string{s.settingsKey(kind)}, []any{name, data, onlyNew, MaxSettings, s.settingsChannel(kind)}})
+	switch {
+	case err != nil:
+		return false, failed("put setting", err, writing)
+	case asInt(code) == 2:
+		return false, fmt.Errorf("store: put setting %s: %w: %d of kind %s are kept", name, ErrTooMany, MaxSettings, kind)
+	}
+	return asInt(code) == 0, nil
+}
+
+// DropSetting forgets a setting. It reports whether there was one.
+func (s *Store) DropSetting(ctx context.Context, kind, name string) (dropped bool, err error) {
+	if err := checkSetting(kind, name); err != nil {
+		return false, fmt.Errorf("store: drop setting: %w", err)
+	}
+	ctx, done := s.begin(ctx)
+	defer done()
+	n, err := s.rdb.HDel(ctx, s.settingsKey(kind), name).Result()
+	if err != nil {
+		return false, failed("drop setting", err, writing)
+	}
+	return n > 0, failed("drop setting", s.rdb.Publish(ctx, s.settingsChannel(kind), "").Err(), writing)
+}
+
+// Settings returns all settings of a kind, by name.
+func (s *Store) Settings(ctx context.Context, kind string) (map[string][]byte, error) {
+	if err := checkSetting(kind, "-"); err != nil {
+		return nil, fmt.Errorf("store: settings: %w", err)
+	}
+	ctx, done := s.begin(ctx)
+	defer done()
+	kept, err := s.rdb.HGetAll(ctx, s.settingsKey(kind)).Result()
+	if err != nil {
+		return nil, failed("settings", err, reading)
+	}
+	settings := make(map[string][]byte, len(kept))
+	for name, data := range kept {
+		settings[name] = []byte(data)
+	}
+	return settings, nil
+}
+
+// SettingPokes fires after any replica has changed a setting of the kind, and when
+// that may have been missed. It is closed when ctx or the store ends.
+func (s *Store) SettingPokes(ctx context.Context, kind string) (<-chan struct{}, error) {
+	if err := checkSetting(kind, "-"); err != nil {
+		return nil, fmt.Errorf("store: setting pokes: %w", err)
+	}
+	return s.pokes(ctx, "settings:"+kind)
+}
+
+func (s *Store) settingsChannel(kind string) string { return s.channel("settings:" + kind) }
