@@ -46,6 +46,11 @@ type Resources struct {
 	Features  []string // names such as "docker"; a set, case-sensitive
 }
 
+// CellOrigin is the origin of jobs that another cell has handed over, and of capabilities
+// that another cell offers. A job of our own queue may go to either kind of pool; a job of
+// another cell goes to our own pools only, so that none is handed on and on.
+const CellOrigin = "cell"
+
 // Capability is what a runner can take. Its tags are a set, compared byte by
 // byte: order and duplicates carry no meaning, case does.
 type Capability struct {

@@ -13,6 +13,10 @@ const (
 	MaxJobIDBytes = 128
 	// MaxJobNameBytes bounds a job's display name [bytes].
 	MaxJobNameBytes = 255
+	// MaxImageBytes bounds a job's image [bytes]; references of registries are shorter.
+	MaxImageBytes = 1024
+	// MaxAffinityBytes bounds a job's affinity and its anti-affinity [bytes].
+	MaxAffinityBytes = 128
 	// MaxScriptBytes bounds a job's script [bytes]; with the environment it must
 	// stay well under the 256 KiB that a runner's stream may carry in one message.
 	MaxScriptBytes = 128 << 10
@@ -33,6 +37,12 @@ const (
 	MaxJobAttempts = 100
 	// MaxOutputBytes bounds the tail of a job's output kept in its result [bytes].
 	MaxOutputBytes = 64 << 10
+	// MaxTransitions is how many of a job's transitions are kept, the newest
+	// [transitions]: eight attempts of four, more than any job has that is not sick.
+	MaxTransitions = 32
+	// MaxTransitionReasonBytes bounds why a job changed its state [bytes]; the rest is
+	// cut off.
+	MaxTransitionReasonBytes = 80
 )
 
 // Requirement is what a job needs from a runner. Tags are a set, compared byte
@@ -105,7 +115,15 @@ type Job struct {
 	Timeout     time.Duration     // time limit once running; 0 = DefaultJobTimeout
 	NoRetry     bool              // never run twice, even when its machine is lost
 	MaxAttempts int               // 0 = DefaultMaxAttempts
-	SubmittedAt time.Time         // set by the control plane when it is accepted
+	// Affinity: better on a machine that ran a job with the same word lately; empty =
+	// of the same project. AntiAffinity: better not on a machine that runs one with the
+	// same word now.
+	Affinity     string
+	AntiAffinity string
+	// Image is what the job says that it runs in, for admission controllers to judge; how
+	// it is run, its machine decides.
+	Image       string
+	SubmittedAt time.Time // set by the control plane when it is accepted
 }
 
 // Validate reports every rule that j breaks, joined; nil when there is none.
@@ -120,6 +138,11 @@ func (j *Job) Validate() error {
 	check(len(j.ID) > MaxJobIDBytes, "job id of %d bytes, at most %d are allowed", len(j.ID), MaxJobIDBytes)
 	check(!printable(string(j.ID)), "a job id must be printable ASCII without blanks")
 	check(len(j.Name) > MaxJobNameBytes, "job name of %d bytes, at most %d are allowed", len(j.Name), MaxJobNameBytes)
+	check(len(j.Affinity) > MaxAffinityBytes, "affinity of %d bytes, at most %d are allowed", len(j.Affinity), MaxAffinityBytes)
+	check(len(j.AntiAffinity) > MaxAffinityBytes, "anti_affinity of %d bytes, at most %d are allowed", len(j.AntiAffinity), MaxAffinityBytes)
+	check(!printable(j.Affinity) || !printable(j.AntiAffinity), "affinity and anti_affinity must be printable ASCII without blanks")
+	check(len(j.Image) > MaxImageBytes, "image of %d bytes, at most %d are allowed", len(j.Image), MaxImageBytes)
+	check(!printable(j.Image), "image %.80q: an image must be printable ASCII without blanks", j.Image)
 	check(j.Script == "", "a job needs a script")
 	check(len(j.Script) > MaxScriptBytes, "script of %d bytes, at most %d are allowed", len(j.Script), MaxScriptBytes)
 	check(len(j.Env) > MaxEnvVars, "%d environment variables, at most %d are allowed", len(j.Env), MaxEnvVars)
@@ -204,6 +227,8 @@ const (
 	Unmatched           FailureReason = "unmatched"             // no pool can take it, for unmatched_timeout
 	PendingTimeout      FailureReason = "pending_timeout"       // waited longer than pending_timeout
 	JobCanceled         FailureReason = "job_canceled"
+	AdmissionRejected   FailureReason = "admission_rejected" // an admission controller said no
+	AdmissionTimeout    FailureReason = "admission_timeout"  // one was asked, or absent, for its deadline
 )
 
 // JobResult is how a job ended.
@@ -227,6 +252,31 @@ type JobRecord struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	Result     JobResult
+	// Quarantined: it has Failed because max_attempts machines were lost under it, and is
+	// kept, with all it needs, until an operator has it tried again or its time is up.
+	Quarantined bool
+	// Transitions are the last MaxTransitions, the oldest first; the last one brought the
+	// job to State.
+	Transitions []JobTransition
+}
+
+// Sequence is the number of the job's last transition; 0 when none is known.
+func (r *JobRecord) Sequence() int64 {
+	if len(r.Transitions) == 0 {
+		return 0
+	}
+	return r.Transitions[len(r.Transitions)-1].Sequence
+}
+
+// JobTransition is one change of a job's state.
+type JobTransition struct {
+	Sequence int64 // 1 is its submission; grows by one
+	State    JobState
+	Attempt  int
+	Pool     string    // while it is with one
+	Machine  MachineID // while it is with one
+	At       time.Time // by the store's clock
+	Reason   string    // a FailureReason, or a few words; empty: as it should be
 }
 
 // MachineID names one runner process (GitLab's system_id).

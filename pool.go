@@ -13,6 +13,7 @@ const (
 	MaxCapacityPerInst    = 1_000 // jobs
 	MaxInstancesPerPool   = 10_000
 	MaxPoolPriority       = 1_000
+	MaxSpillAfter         = 24 * time.Hour
 	MinSignalInterval     = time.Second // a signal for one fingerprint is published at most this often
 	DefaultHeartbeatEvery = 15 * time.Second
 	// SilentAfter is three heartbeats: a machine silent for longer gets no new job
@@ -29,8 +30,17 @@ type Pool struct {
 	CapacityPerInstance int // jobs that one instance runs at once, ≥ 1
 	MaxUses             int // jobs that one instance takes in its life; 0 = no limit
 	CostPerJob          float64
-	Provider            string // name of the provider in the config
-	Group               string // the provider's object behind the pool
+	// SpillAfter is how long a job that the pool could take waits for it, while it has
+	// room to grow, before a pool of lower priority may take the job; 0 = not at all.
+	SpillAfter time.Duration
+	// LeastWait is how long a job waits, whatever other pools have, before this pool may
+	// take it; 0 = not at all.
+	LeastWait time.Duration
+	// StartWithin is how long a machine may take to start a job that it has accepted: on
+	// top of the job's time limit. 0 = at once, as machines do that run jobs themselves.
+	StartWithin time.Duration
+	Provider    string // name of the provider in the config
+	Group       string // the provider's object behind the pool
 }
 
 // Validate reports every rule that p breaks, joined; nil when there is none.
@@ -47,6 +57,12 @@ func (p *Pool) Validate() error {
 	}
 	if p.MaxUses < 0 {
 		errs = append(errs, invalidf("max_uses %d is negative", p.MaxUses))
+	}
+	if p.SpillAfter < 0 || p.SpillAfter > MaxSpillAfter {
+		errs = append(errs, invalidf("spill_after %s: use 0 to %s", p.SpillAfter, MaxSpillAfter))
+	}
+	if p.LeastWait < 0 || p.LeastWait > MaxSpillAfter || p.StartWithin < 0 || p.StartWithin > MaxSpillAfter {
+		errs = append(errs, invalidf("least_wait %s, start_within %s: use 0 to %s", p.LeastWait, p.StartWithin, MaxSpillAfter))
 	}
 	if !(p.CostPerJob >= 0) || math.IsInf(p.CostPerJob, 0) { // written so that NaN is refused too
 		errs = append(errs, invalidf("cost_per_job %g: use 0 or more", p.CostPerJob))

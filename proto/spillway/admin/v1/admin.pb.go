@@ -587,6 +587,7 @@ func (x *ListRunnersRequest) GetFingerprint() string {
 type ListRunnersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runners       []*Runner              `protobuf:"bytes,1,rep,name=runners,proto3" json:"runners,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,6 +629,13 @@ func (x *ListRunnersResponse) GetRunners() []*Runner {
 	return nil
 }
 
+func (x *ListRunnersResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 type Runner struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
@@ -639,7 +647,7 @@ type Runner struct {
 	Draining      bool                   `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	HeardAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heard_at,json=heardAt,proto3" json:"heard_at,omitempty"`
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	Silent        bool                   `protobuf:"varint,10,opt,name=silent,proto3" json:"silent,omitempty"`
+	Silent        bool                   `protobuf:"varint,10,opt,name=silent,proto3" json:"silent,omitempty"`      // not heard for timeouts.silent of the control plane
 	Paused        bool                   `protobuf:"varint,11,opt,name=paused,proto3" json:"paused,omitempty"`      // its runner is paused in GitLab
 	Unhealthy     string                 `protobuf:"bytes,12,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"` // why it is broken; empty: it is not
 	unknownFields protoimpl.UnknownFields
@@ -971,6 +979,7 @@ func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
 type ListPluginsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Plugins       []*Plugin              `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1008,6 +1017,13 @@ func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
 	if x != nil {
 		return x.Plugins
+	}
+	return nil
+}
+
+func (x *ListPluginsResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
 	}
 	return nil
 }
@@ -1596,6 +1612,646 @@ func (x *PoolVerdict) GetDetail() string {
 	return ""
 }
 
+type ListPrioritiesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrioritiesRequest) Reset() {
+	*x = ListPrioritiesRequest{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrioritiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrioritiesRequest) ProtoMessage() {}
+
+func (x *ListPrioritiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrioritiesRequest.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+type ListPrioritiesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pools         []*PoolPriority        `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"` // by fingerprint, then priority
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrioritiesResponse) Reset() {
+	*x = ListPrioritiesResponse{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrioritiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrioritiesResponse) ProtoMessage() {}
+
+func (x *ListPrioritiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrioritiesResponse.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListPrioritiesResponse) GetPools() []*PoolPriority {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+type PoolPriority struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Priority      int32                  `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`       // in force; 0 first
+	Configured    int32                  `protobuf:"varint,4,opt,name=configured,proto3" json:"configured,omitempty"`   // by the configuration, or by who added the pool
+	SetBy         string                 `protobuf:"bytes,5,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"` // who has set another one; empty: nobody
+	SetAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolPriority) Reset() {
+	*x = PoolPriority{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolPriority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolPriority) ProtoMessage() {}
+
+func (x *PoolPriority) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolPriority.ProtoReflect.Descriptor instead.
+func (*PoolPriority) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PoolPriority) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *PoolPriority) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *PoolPriority) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PoolPriority) GetConfigured() int32 {
+	if x != nil {
+		return x.Configured
+	}
+	return 0
+}
+
+func (x *PoolPriority) GetSetBy() string {
+	if x != nil {
+		return x.SetBy
+	}
+	return ""
+}
+
+func (x *PoolPriority) GetSetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SetAt
+	}
+	return nil
+}
+
+type SetPriorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Priority      int32                  `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"` // 0 to 1000, 0 first
+	Clear         bool                   `protobuf:"varint,3,opt,name=clear,proto3" json:"clear,omitempty"`       // go back to the configured one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPriorityRequest) Reset() {
+	*x = SetPriorityRequest{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPriorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPriorityRequest) ProtoMessage() {}
+
+func (x *SetPriorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPriorityRequest.ProtoReflect.Descriptor instead.
+func (*SetPriorityRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SetPriorityRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SetPriorityRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *SetPriorityRequest) GetClear() bool {
+	if x != nil {
+		return x.Clear
+	}
+	return false
+}
+
+type SetPriorityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *PoolPriority          `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"` // as it is afterwards
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPriorityResponse) Reset() {
+	*x = SetPriorityResponse{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPriorityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPriorityResponse) ProtoMessage() {}
+
+func (x *SetPriorityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPriorityResponse.ProtoReflect.Descriptor instead.
+func (*SetPriorityResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetPriorityResponse) GetPool() *PoolPriority {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type ExplainJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainJobRequest) Reset() {
+	*x = ExplainJobRequest{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobRequest) ProtoMessage() {}
+
+func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
+func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ExplainJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+type ExplainJobResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Record         *v1.JobRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	At             *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	Waiting        int64                  `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`                                     // jobs of its class
+	Unadmitted     int64                  `protobuf:"varint,4,opt,name=unadmitted,proto3" json:"unadmitted,omitempty"`                               // jobs of its class that wait for admission
+	ProjectRunning int64                  `protobuf:"varint,5,opt,name=project_running,json=projectRunning,proto3" json:"project_running,omitempty"` // jobs of its project, in pools that share fairly
+	ServedBefore   int64                  `protobuf:"varint,6,opt,name=served_before,json=servedBefore,proto3" json:"served_before,omitempty"`       // jobs of other classes that come before the class's first
+	Pools          []*PoolChoice          `protobuf:"bytes,7,rep,name=pools,proto3" json:"pools,omitempty"`                                          // in the order in which they are considered
+	Summary        string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ExplainJobResponse) Reset() {
+	*x = ExplainJobResponse{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobResponse) ProtoMessage() {}
+
+func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
+func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExplainJobResponse) GetRecord() *v1.JobRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ExplainJobResponse) GetUnadmitted() int64 {
+	if x != nil {
+		return x.Unadmitted
+	}
+	return 0
+}
+
+func (x *ExplainJobResponse) GetProjectRunning() int64 {
+	if x != nil {
+		return x.ProjectRunning
+	}
+	return 0
+}
+
+func (x *ExplainJobResponse) GetServedBefore() int64 {
+	if x != nil {
+		return x.ServedBefore
+	}
+	return 0
+}
+
+func (x *ExplainJobResponse) GetPools() []*PoolChoice {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+// PoolChoice is what one pool has for a job.
+type PoolChoice struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Pool       string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Priority   int32                  `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	CostPerJob float64                `protobuf:"fixed64,3,opt,name=cost_per_job,json=costPerJob,proto3" json:"cost_per_job,omitempty"`
+	CanTake    bool                   `protobuf:"varint,4,opt,name=can_take,json=canTake,proto3" json:"can_take,omitempty"`
+	Predicate  string                 `protobuf:"bytes,5,opt,name=predicate,proto3" json:"predicate,omitempty"` // the first that failed
+	// What comes of it: no_match | free | waits_for_better | full | elsewhere | growing |
+	// cooled_off | down | unadmitted.
+	Outcome       string                 `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Detail        string                 `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	Free          int64                  `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`           // places here
+	Elsewhere     int64                  `protobuf:"varint,9,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"` // places at other replicas
+	Room          int64                  `protobuf:"varint,10,opt,name=room,proto3" json:"room,omitempty"`          // places that could come
+	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`         // with waits_for_better and cooled_off
+	Machines      []*MachineScore        `protobuf:"bytes,12,rep,name=machines,proto3" json:"machines,omitempty"`   // the best first; a lower sum is better
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolChoice) Reset() {
+	*x = PoolChoice{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolChoice) ProtoMessage() {}
+
+func (x *PoolChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolChoice.ProtoReflect.Descriptor instead.
+func (*PoolChoice) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PoolChoice) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *PoolChoice) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PoolChoice) GetCostPerJob() float64 {
+	if x != nil {
+		return x.CostPerJob
+	}
+	return 0
+}
+
+func (x *PoolChoice) GetCanTake() bool {
+	if x != nil {
+		return x.CanTake
+	}
+	return false
+}
+
+func (x *PoolChoice) GetPredicate() string {
+	if x != nil {
+		return x.Predicate
+	}
+	return ""
+}
+
+func (x *PoolChoice) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *PoolChoice) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *PoolChoice) GetFree() int64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *PoolChoice) GetElsewhere() int64 {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return 0
+}
+
+func (x *PoolChoice) GetRoom() int64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *PoolChoice) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *PoolChoice) GetMachines() []*MachineScore {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+// MachineScore is what speaks against a machine, weighted.
+type MachineScore struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Cost          float64                `protobuf:"fixed64,2,opt,name=cost,proto3" json:"cost,omitempty"`
+	History       float64                `protobuf:"fixed64,3,opt,name=history,proto3" json:"history,omitempty"`
+	Affinity      float64                `protobuf:"fixed64,4,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	AntiAffinity  float64                `protobuf:"fixed64,5,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	Topology      float64                `protobuf:"fixed64,6,opt,name=topology,proto3" json:"topology,omitempty"`
+	Sum           float64                `protobuf:"fixed64,7,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineScore) Reset() {
+	*x = MachineScore{}
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineScore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineScore) ProtoMessage() {}
+
+func (x *MachineScore) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_admin_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineScore.ProtoReflect.Descriptor instead.
+func (*MachineScore) Descriptor() ([]byte, []int) {
+	return file_spillway_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MachineScore) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *MachineScore) GetCost() float64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *MachineScore) GetHistory() float64 {
+	if x != nil {
+		return x.History
+	}
+	return 0
+}
+
+func (x *MachineScore) GetAffinity() float64 {
+	if x != nil {
+		return x.Affinity
+	}
+	return 0
+}
+
+func (x *MachineScore) GetAntiAffinity() float64 {
+	if x != nil {
+		return x.AntiAffinity
+	}
+	return 0
+}
+
+func (x *MachineScore) GetTopology() float64 {
+	if x != nil {
+		return x.Topology
+	}
+	return 0
+}
+
+func (x *MachineScore) GetSum() float64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
 var File_spillway_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_spillway_admin_v1_admin_proto_rawDesc = "" +
@@ -1657,9 +2313,10 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"J\n" +
 	"\x12ListRunnersRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12 \n" +
-	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"J\n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"v\n" +
 	"\x13ListRunnersResponse\x123\n" +
-	"\arunners\x18\x01 \x03(\v2\x19.spillway.admin.v1.RunnerR\arunners\"\xe9\x02\n" +
+	"\arunners\x18\x01 \x03(\v2\x19.spillway.admin.v1.RunnerR\arunners\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xe9\x02\n" +
 	"\x06Runner\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x1f\n" +
@@ -1687,9 +2344,10 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
 	"\apartial\x18\x05 \x01(\bR\apartial\x12\x14\n" +
 	"\x05calls\x18\x06 \x01(\x03R\x05calls\"\x14\n" +
-	"\x12ListPluginsRequest\"J\n" +
+	"\x12ListPluginsRequest\"v\n" +
 	"\x13ListPluginsResponse\x123\n" +
-	"\aplugins\x18\x01 \x03(\v2\x19.spillway.admin.v1.PluginR\aplugins\"\xeb\x02\n" +
+	"\aplugins\x18\x01 \x03(\v2\x19.spillway.admin.v1.PluginR\aplugins\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xeb\x02\n" +
 	"\x06Plugin\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1738,7 +2396,63 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x19\n" +
 	"\bcan_take\x18\x02 \x01(\bR\acanTake\x12\x1c\n" +
 	"\tpredicate\x18\x03 \x01(\tR\tpredicate\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail2\xfc\x04\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\"\x17\n" +
+	"\x15ListPrioritiesRequest\"O\n" +
+	"\x16ListPrioritiesResponse\x125\n" +
+	"\x05pools\x18\x01 \x03(\v2\x1f.spillway.admin.v1.PoolPriorityR\x05pools\"\xca\x01\n" +
+	"\fPoolPriority\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x1a\n" +
+	"\bpriority\x18\x03 \x01(\x05R\bpriority\x12\x1e\n" +
+	"\n" +
+	"configured\x18\x04 \x01(\x05R\n" +
+	"configured\x12\x15\n" +
+	"\x06set_by\x18\x05 \x01(\tR\x05setBy\x121\n" +
+	"\x06set_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05setAt\"Z\n" +
+	"\x12SetPriorityRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1a\n" +
+	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12\x14\n" +
+	"\x05clear\x18\x03 \x01(\bR\x05clear\"J\n" +
+	"\x13SetPriorityResponse\x123\n" +
+	"\x04pool\x18\x01 \x01(\v2\x1f.spillway.admin.v1.PoolPriorityR\x04pool\"*\n" +
+	"\x11ExplainJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xcd\x02\n" +
+	"\x12ExplainJobResponse\x124\n" +
+	"\x06record\x18\x01 \x01(\v2\x1c.spillway.types.v1.JobRecordR\x06record\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\awaiting\x18\x03 \x01(\x03R\awaiting\x12\x1e\n" +
+	"\n" +
+	"unadmitted\x18\x04 \x01(\x03R\n" +
+	"unadmitted\x12'\n" +
+	"\x0fproject_running\x18\x05 \x01(\x03R\x0eprojectRunning\x12#\n" +
+	"\rserved_before\x18\x06 \x01(\x03R\fservedBefore\x123\n" +
+	"\x05pools\x18\a \x03(\v2\x1d.spillway.admin.v1.PoolChoiceR\x05pools\x12\x18\n" +
+	"\asummary\x18\b \x01(\tR\asummary\"\xfe\x02\n" +
+	"\n" +
+	"PoolChoice\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1a\n" +
+	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12 \n" +
+	"\fcost_per_job\x18\x03 \x01(\x01R\n" +
+	"costPerJob\x12\x19\n" +
+	"\bcan_take\x18\x04 \x01(\bR\acanTake\x12\x1c\n" +
+	"\tpredicate\x18\x05 \x01(\tR\tpredicate\x12\x18\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x12\x12\n" +
+	"\x04free\x18\b \x01(\x03R\x04free\x12\x1c\n" +
+	"\telsewhere\x18\t \x01(\x03R\telsewhere\x12\x12\n" +
+	"\x04room\x18\n" +
+	" \x01(\x03R\x04room\x120\n" +
+	"\x05until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12;\n" +
+	"\bmachines\x18\f \x03(\v2\x1f.spillway.admin.v1.MachineScoreR\bmachines\"\xca\x01\n" +
+	"\fMachineScore\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
+	"\x04cost\x18\x02 \x01(\x01R\x04cost\x12\x18\n" +
+	"\ahistory\x18\x03 \x01(\x01R\ahistory\x12\x1a\n" +
+	"\baffinity\x18\x04 \x01(\x01R\baffinity\x12#\n" +
+	"\ranti_affinity\x18\x05 \x01(\x01R\fantiAffinity\x12\x1a\n" +
+	"\btopology\x18\x06 \x01(\x01R\btopology\x12\x10\n" +
+	"\x03sum\x18\a \x01(\x01R\x03sum2\x9c\a\n" +
 	"\fAdminService\x12V\n" +
 	"\tListPools\x12#.spillway.admin.v1.ListPoolsRequest\x1a$.spillway.admin.v1.ListPoolsResponse\x12Y\n" +
 	"\n" +
@@ -1747,7 +2461,11 @@ const file_spillway_admin_v1_admin_proto_rawDesc = "" +
 	"\vListPlugins\x12%.spillway.admin.v1.ListPluginsRequest\x1a&.spillway.admin.v1.ListPluginsResponse\x12\\\n" +
 	"\vListSources\x12%.spillway.admin.v1.ListSourcesRequest\x1a&.spillway.admin.v1.ListSourcesResponse\x12P\n" +
 	"\aExplain\x12!.spillway.admin.v1.ExplainRequest\x1a\".spillway.admin.v1.ExplainResponse\x12M\n" +
-	"\x06WhyNot\x12 .spillway.admin.v1.WhyNotRequest\x1a!.spillway.admin.v1.WhyNotResponseBAZ?github.com/spillway-ci/spillway/proto/spillway/admin/v1;adminv1b\x06proto3"
+	"\x06WhyNot\x12 .spillway.admin.v1.WhyNotRequest\x1a!.spillway.admin.v1.WhyNotResponse\x12Y\n" +
+	"\n" +
+	"ExplainJob\x12$.spillway.admin.v1.ExplainJobRequest\x1a%.spillway.admin.v1.ExplainJobResponse\x12e\n" +
+	"\x0eListPriorities\x12(.spillway.admin.v1.ListPrioritiesRequest\x1a).spillway.admin.v1.ListPrioritiesResponse\x12\\\n" +
+	"\vSetPriority\x12%.spillway.admin.v1.SetPriorityRequest\x1a&.spillway.admin.v1.SetPriorityResponseBAZ?github.com/spillway-ci/spillway/proto/spillway/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_spillway_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1761,82 +2479,107 @@ func file_spillway_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_spillway_admin_v1_admin_proto_rawDescData
 }
 
-var file_spillway_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_spillway_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_spillway_admin_v1_admin_proto_goTypes = []any{
-	(*ListPoolsRequest)(nil),      // 0: spillway.admin.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 1: spillway.admin.v1.ListPoolsResponse
-	(*PoolStatus)(nil),            // 2: spillway.admin.v1.PoolStatus
-	(*ListDemandRequest)(nil),     // 3: spillway.admin.v1.ListDemandRequest
-	(*ListDemandResponse)(nil),    // 4: spillway.admin.v1.ListDemandResponse
-	(*ClassDemand)(nil),           // 5: spillway.admin.v1.ClassDemand
-	(*ListRunnersRequest)(nil),    // 6: spillway.admin.v1.ListRunnersRequest
-	(*ListRunnersResponse)(nil),   // 7: spillway.admin.v1.ListRunnersResponse
-	(*Runner)(nil),                // 8: spillway.admin.v1.Runner
-	(*ListSourcesRequest)(nil),    // 9: spillway.admin.v1.ListSourcesRequest
-	(*ListSourcesResponse)(nil),   // 10: spillway.admin.v1.ListSourcesResponse
-	(*Source)(nil),                // 11: spillway.admin.v1.Source
-	(*ListPluginsRequest)(nil),    // 12: spillway.admin.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),   // 13: spillway.admin.v1.ListPluginsResponse
-	(*Plugin)(nil),                // 14: spillway.admin.v1.Plugin
-	(*ExplainRequest)(nil),        // 15: spillway.admin.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 16: spillway.admin.v1.ExplainResponse
-	(*Decision)(nil),              // 17: spillway.admin.v1.Decision
-	(*Step)(nil),                  // 18: spillway.admin.v1.Step
-	(*WhyNotRequest)(nil),         // 19: spillway.admin.v1.WhyNotRequest
-	(*WhyNotResponse)(nil),        // 20: spillway.admin.v1.WhyNotResponse
-	(*PoolVerdict)(nil),           // 21: spillway.admin.v1.PoolVerdict
-	nil,                           // 22: spillway.admin.v1.ClassDemand.AttributedEntry
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
-	(*v1.Capability)(nil),         // 24: spillway.types.v1.Capability
-	(*v1.Signal)(nil),             // 25: spillway.types.v1.Signal
-	(*v1.Requirement)(nil),        // 26: spillway.types.v1.Requirement
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*v1.JobRecord)(nil),          // 28: spillway.types.v1.JobRecord
+	(*ListPoolsRequest)(nil),       // 0: spillway.admin.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),      // 1: spillway.admin.v1.ListPoolsResponse
+	(*PoolStatus)(nil),             // 2: spillway.admin.v1.PoolStatus
+	(*ListDemandRequest)(nil),      // 3: spillway.admin.v1.ListDemandRequest
+	(*ListDemandResponse)(nil),     // 4: spillway.admin.v1.ListDemandResponse
+	(*ClassDemand)(nil),            // 5: spillway.admin.v1.ClassDemand
+	(*ListRunnersRequest)(nil),     // 6: spillway.admin.v1.ListRunnersRequest
+	(*ListRunnersResponse)(nil),    // 7: spillway.admin.v1.ListRunnersResponse
+	(*Runner)(nil),                 // 8: spillway.admin.v1.Runner
+	(*ListSourcesRequest)(nil),     // 9: spillway.admin.v1.ListSourcesRequest
+	(*ListSourcesResponse)(nil),    // 10: spillway.admin.v1.ListSourcesResponse
+	(*Source)(nil),                 // 11: spillway.admin.v1.Source
+	(*ListPluginsRequest)(nil),     // 12: spillway.admin.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),    // 13: spillway.admin.v1.ListPluginsResponse
+	(*Plugin)(nil),                 // 14: spillway.admin.v1.Plugin
+	(*ExplainRequest)(nil),         // 15: spillway.admin.v1.ExplainRequest
+	(*ExplainResponse)(nil),        // 16: spillway.admin.v1.ExplainResponse
+	(*Decision)(nil),               // 17: spillway.admin.v1.Decision
+	(*Step)(nil),                   // 18: spillway.admin.v1.Step
+	(*WhyNotRequest)(nil),          // 19: spillway.admin.v1.WhyNotRequest
+	(*WhyNotResponse)(nil),         // 20: spillway.admin.v1.WhyNotResponse
+	(*PoolVerdict)(nil),            // 21: spillway.admin.v1.PoolVerdict
+	(*ListPrioritiesRequest)(nil),  // 22: spillway.admin.v1.ListPrioritiesRequest
+	(*ListPrioritiesResponse)(nil), // 23: spillway.admin.v1.ListPrioritiesResponse
+	(*PoolPriority)(nil),           // 24: spillway.admin.v1.PoolPriority
+	(*SetPriorityRequest)(nil),     // 25: spillway.admin.v1.SetPriorityRequest
+	(*SetPriorityResponse)(nil),    // 26: spillway.admin.v1.SetPriorityResponse
+	(*ExplainJobRequest)(nil),      // 27: spillway.admin.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),     // 28: spillway.admin.v1.ExplainJobResponse
+	(*PoolChoice)(nil),             // 29: spillway.admin.v1.PoolChoice
+	(*MachineScore)(nil),           // 30: spillway.admin.v1.MachineScore
+	nil,                            // 31: spillway.admin.v1.ClassDemand.AttributedEntry
+	(*timestamppb.Timestamp)(nil),  // 32: google.protobuf.Timestamp
+	(*v1.Capability)(nil),          // 33: spillway.types.v1.Capability
+	(*v1.Signal)(nil),              // 34: spillway.types.v1.Signal
+	(*v1.Requirement)(nil),         // 35: spillway.types.v1.Requirement
+	(*durationpb.Duration)(nil),    // 36: google.protobuf.Duration
+	(*v1.JobRecord)(nil),           // 37: spillway.types.v1.JobRecord
 }
 var file_spillway_admin_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: spillway.admin.v1.ListPoolsResponse.pools:type_name -> spillway.admin.v1.PoolStatus
-	23, // 1: spillway.admin.v1.ListPoolsResponse.at:type_name -> google.protobuf.Timestamp
-	24, // 2: spillway.admin.v1.PoolStatus.capability:type_name -> spillway.types.v1.Capability
-	23, // 3: spillway.admin.v1.PoolStatus.decided_at:type_name -> google.protobuf.Timestamp
-	23, // 4: spillway.admin.v1.PoolStatus.last_success:type_name -> google.protobuf.Timestamp
-	25, // 5: spillway.admin.v1.ListDemandResponse.signals:type_name -> spillway.types.v1.Signal
+	32, // 1: spillway.admin.v1.ListPoolsResponse.at:type_name -> google.protobuf.Timestamp
+	33, // 2: spillway.admin.v1.PoolStatus.capability:type_name -> spillway.types.v1.Capability
+	32, // 3: spillway.admin.v1.PoolStatus.decided_at:type_name -> google.protobuf.Timestamp
+	32, // 4: spillway.admin.v1.PoolStatus.last_success:type_name -> google.protobuf.Timestamp
+	34, // 5: spillway.admin.v1.ListDemandResponse.signals:type_name -> spillway.types.v1.Signal
 	5,  // 6: spillway.admin.v1.ListDemandResponse.classes:type_name -> spillway.admin.v1.ClassDemand
-	23, // 7: spillway.admin.v1.ListDemandResponse.at:type_name -> google.protobuf.Timestamp
-	26, // 8: spillway.admin.v1.ClassDemand.requirement:type_name -> spillway.types.v1.Requirement
-	27, // 9: spillway.admin.v1.ClassDemand.oldest:type_name -> google.protobuf.Duration
-	22, // 10: spillway.admin.v1.ClassDemand.attributed:type_name -> spillway.admin.v1.ClassDemand.AttributedEntry
+	32, // 7: spillway.admin.v1.ListDemandResponse.at:type_name -> google.protobuf.Timestamp
+	35, // 8: spillway.admin.v1.ClassDemand.requirement:type_name -> spillway.types.v1.Requirement
+	36, // 9: spillway.admin.v1.ClassDemand.oldest:type_name -> google.protobuf.Duration
+	31, // 10: spillway.admin.v1.ClassDemand.attributed:type_name -> spillway.admin.v1.ClassDemand.AttributedEntry
 	8,  // 11: spillway.admin.v1.ListRunnersResponse.runners:type_name -> spillway.admin.v1.Runner
-	23, // 12: spillway.admin.v1.Runner.heard_at:type_name -> google.protobuf.Timestamp
-	11, // 13: spillway.admin.v1.ListSourcesResponse.sources:type_name -> spillway.admin.v1.Source
-	23, // 14: spillway.admin.v1.ListSourcesResponse.at:type_name -> google.protobuf.Timestamp
-	27, // 15: spillway.admin.v1.Source.every:type_name -> google.protobuf.Duration
-	23, // 16: spillway.admin.v1.Source.good_at:type_name -> google.protobuf.Timestamp
-	14, // 17: spillway.admin.v1.ListPluginsResponse.plugins:type_name -> spillway.admin.v1.Plugin
-	23, // 18: spillway.admin.v1.Plugin.started_at:type_name -> google.protobuf.Timestamp
-	17, // 19: spillway.admin.v1.ExplainResponse.decisions:type_name -> spillway.admin.v1.Decision
-	23, // 20: spillway.admin.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	18, // 21: spillway.admin.v1.Decision.trace:type_name -> spillway.admin.v1.Step
-	28, // 22: spillway.admin.v1.WhyNotResponse.record:type_name -> spillway.types.v1.JobRecord
-	21, // 23: spillway.admin.v1.WhyNotResponse.verdicts:type_name -> spillway.admin.v1.PoolVerdict
-	0,  // 24: spillway.admin.v1.AdminService.ListPools:input_type -> spillway.admin.v1.ListPoolsRequest
-	3,  // 25: spillway.admin.v1.AdminService.ListDemand:input_type -> spillway.admin.v1.ListDemandRequest
-	6,  // 26: spillway.admin.v1.AdminService.ListRunners:input_type -> spillway.admin.v1.ListRunnersRequest
-	12, // 27: spillway.admin.v1.AdminService.ListPlugins:input_type -> spillway.admin.v1.ListPluginsRequest
-	9,  // 28: spillway.admin.v1.AdminService.ListSources:input_type -> spillway.admin.v1.ListSourcesRequest
-	15, // 29: spillway.admin.v1.AdminService.Explain:input_type -> spillway.admin.v1.ExplainRequest
-	19, // 30: spillway.admin.v1.AdminService.WhyNot:input_type -> spillway.admin.v1.WhyNotRequest
-	1,  // 31: spillway.admin.v1.AdminService.ListPools:output_type -> spillway.admin.v1.ListPoolsResponse
-	4,  // 32: spillway.admin.v1.AdminService.ListDemand:output_type -> spillway.admin.v1.ListDemandResponse
-	7,  // 33: spillway.admin.v1.AdminService.ListRunners:output_type -> spillway.admin.v1.ListRunnersResponse
-	13, // 34: spillway.admin.v1.AdminService.ListPlugins:output_type -> spillway.admin.v1.ListPluginsResponse
-	10, // 35: spillway.admin.v1.AdminService.ListSources:output_type -> spillway.admin.v1.ListSourcesResponse
-	16, // 36: spillway.admin.v1.AdminService.Explain:output_type -> spillway.admin.v1.ExplainResponse
-	20, // 37: spillway.admin.v1.AdminService.WhyNot:output_type -> spillway.admin.v1.WhyNotResponse
-	31, // [31:38] is the sub-list for method output_type
-	24, // [24:31] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	32, // 12: spillway.admin.v1.ListRunnersResponse.at:type_name -> google.protobuf.Timestamp
+	32, // 13: spillway.admin.v1.Runner.heard_at:type_name -> google.protobuf.Timestamp
+	11, // 14: spillway.admin.v1.ListSourcesResponse.sources:type_name -> spillway.admin.v1.Source
+	32, // 15: spillway.admin.v1.ListSourcesResponse.at:type_name -> google.protobuf.Timestamp
+	36, // 16: spillway.admin.v1.Source.every:type_name -> google.protobuf.Duration
+	32, // 17: spillway.admin.v1.Source.good_at:type_name -> google.protobuf.Timestamp
+	14, // 18: spillway.admin.v1.ListPluginsResponse.plugins:type_name -> spillway.admin.v1.Plugin
+	32, // 19: spillway.admin.v1.ListPluginsResponse.at:type_name -> google.protobuf.Timestamp
+	32, // 20: spillway.admin.v1.Plugin.started_at:type_name -> google.protobuf.Timestamp
+	17, // 21: spillway.admin.v1.ExplainResponse.decisions:type_name -> spillway.admin.v1.Decision
+	32, // 22: spillway.admin.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	18, // 23: spillway.admin.v1.Decision.trace:type_name -> spillway.admin.v1.Step
+	37, // 24: spillway.admin.v1.WhyNotResponse.record:type_name -> spillway.types.v1.JobRecord
+	21, // 25: spillway.admin.v1.WhyNotResponse.verdicts:type_name -> spillway.admin.v1.PoolVerdict
+	24, // 26: spillway.admin.v1.ListPrioritiesResponse.pools:type_name -> spillway.admin.v1.PoolPriority
+	32, // 27: spillway.admin.v1.PoolPriority.set_at:type_name -> google.protobuf.Timestamp
+	24, // 28: spillway.admin.v1.SetPriorityResponse.pool:type_name -> spillway.admin.v1.PoolPriority
+	37, // 29: spillway.admin.v1.ExplainJobResponse.record:type_name -> spillway.types.v1.JobRecord
+	32, // 30: spillway.admin.v1.ExplainJobResponse.at:type_name -> google.protobuf.Timestamp
+	29, // 31: spillway.admin.v1.ExplainJobResponse.pools:type_name -> spillway.admin.v1.PoolChoice
+	32, // 32: spillway.admin.v1.PoolChoice.until:type_name -> google.protobuf.Timestamp
+	30, // 33: spillway.admin.v1.PoolChoice.machines:type_name -> spillway.admin.v1.MachineScore
+	0,  // 34: spillway.admin.v1.AdminService.ListPools:input_type -> spillway.admin.v1.ListPoolsRequest
+	3,  // 35: spillway.admin.v1.AdminService.ListDemand:input_type -> spillway.admin.v1.ListDemandRequest
+	6,  // 36: spillway.admin.v1.AdminService.ListRunners:input_type -> spillway.admin.v1.ListRunnersRequest
+	12, // 37: spillway.admin.v1.AdminService.ListPlugins:input_type -> spillway.admin.v1.ListPluginsRequest
+	9,  // 38: spillway.admin.v1.AdminService.ListSources:input_type -> spillway.admin.v1.ListSourcesRequest
+	15, // 39: spillway.admin.v1.AdminService.Explain:input_type -> spillway.admin.v1.ExplainRequest
+	19, // 40: spillway.admin.v1.AdminService.WhyNot:input_type -> spillway.admin.v1.WhyNotRequest
+	27, // 41: spillway.admin.v1.AdminService.ExplainJob:input_type -> spillway.admin.v1.ExplainJobRequest
+	22, // 42: spillway.admin.v1.AdminService.ListPriorities:input_type -> spillway.admin.v1.ListPrioritiesRequest
+	25, // 43: spillway.admin.v1.AdminService.SetPriority:input_type -> spillway.admin.v1.SetPriorityRequest
+	1,  // 44: spillway.admin.v1.AdminService.ListPools:output_type -> spillway.admin.v1.ListPoolsResponse
+	4,  // 45: spillway.admin.v1.AdminService.ListDemand:output_type -> spillway.admin.v1.ListDemandResponse
+	7,  // 46: spillway.admin.v1.AdminService.ListRunners:output_type -> spillway.admin.v1.ListRunnersResponse
+	13, // 47: spillway.admin.v1.AdminService.ListPlugins:output_type -> spillway.admin.v1.ListPluginsResponse
+	10, // 48: spillway.admin.v1.AdminService.ListSources:output_type -> spillway.admin.v1.ListSourcesResponse
+	16, // 49: spillway.admin.v1.AdminService.Explain:output_type -> spillway.admin.v1.ExplainResponse
+	20, // 50: spillway.admin.v1.AdminService.WhyNot:output_type -> spillway.admin.v1.WhyNotResponse
+	28, // 51: spillway.admin.v1.AdminService.ExplainJob:output_type -> spillway.admin.v1.ExplainJobResponse
+	23, // 52: spillway.admin.v1.AdminService.ListPriorities:output_type -> spillway.admin.v1.ListPrioritiesResponse
+	26, // 53: spillway.admin.v1.AdminService.SetPriority:output_type -> spillway.admin.v1.SetPriorityResponse
+	44, // [44:54] is the sub-list for method output_type
+	34, // [34:44] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_spillway_admin_v1_admin_proto_init() }
@@ -1850,7 +2593,7 @@ func file_spillway_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_admin_v1_admin_proto_rawDesc), len(file_spillway_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

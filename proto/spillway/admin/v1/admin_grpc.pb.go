@@ -20,13 +20,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ListPools_FullMethodName   = "/spillway.admin.v1.AdminService/ListPools"
-	AdminService_ListDemand_FullMethodName  = "/spillway.admin.v1.AdminService/ListDemand"
-	AdminService_ListRunners_FullMethodName = "/spillway.admin.v1.AdminService/ListRunners"
-	AdminService_ListPlugins_FullMethodName = "/spillway.admin.v1.AdminService/ListPlugins"
-	AdminService_ListSources_FullMethodName = "/spillway.admin.v1.AdminService/ListSources"
-	AdminService_Explain_FullMethodName     = "/spillway.admin.v1.AdminService/Explain"
-	AdminService_WhyNot_FullMethodName      = "/spillway.admin.v1.AdminService/WhyNot"
+	AdminService_ListPools_FullMethodName      = "/spillway.admin.v1.AdminService/ListPools"
+	AdminService_ListDemand_FullMethodName     = "/spillway.admin.v1.AdminService/ListDemand"
+	AdminService_ListRunners_FullMethodName    = "/spillway.admin.v1.AdminService/ListRunners"
+	AdminService_ListPlugins_FullMethodName    = "/spillway.admin.v1.AdminService/ListPlugins"
+	AdminService_ListSources_FullMethodName    = "/spillway.admin.v1.AdminService/ListSources"
+	AdminService_Explain_FullMethodName        = "/spillway.admin.v1.AdminService/Explain"
+	AdminService_WhyNot_FullMethodName         = "/spillway.admin.v1.AdminService/WhyNot"
+	AdminService_ExplainJob_FullMethodName     = "/spillway.admin.v1.AdminService/ExplainJob"
+	AdminService_ListPriorities_FullMethodName = "/spillway.admin.v1.AdminService/ListPriorities"
+	AdminService_SetPriority_FullMethodName    = "/spillway.admin.v1.AdminService/SetPriority"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -43,6 +46,14 @@ type AdminServiceClient interface {
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// WhyNot: for each pool, what keeps this job from running there.
 	WhyNot(ctx context.Context, in *WhyNotRequest, opts ...grpc.CallOption) (*WhyNotResponse, error)
+	// ExplainJob: how the router of this replica would choose a place for this job now.
+	ExplainJob(ctx context.Context, in *ExplainJobRequest, opts ...grpc.CallOption) (*ExplainJobResponse, error)
+	// ListPriorities: in which order pools of one fingerprint take jobs.
+	ListPriorities(ctx context.Context, in *ListPrioritiesRequest, opts ...grpc.CallOption) (*ListPrioritiesResponse, error)
+	// SetPriority gives a pool another priority than the configuration does, at every
+	// replica and at once, or takes that back. It lapses when the pool's runners come to
+	// take something else.
+	SetPriority(ctx context.Context, in *SetPriorityRequest, opts ...grpc.CallOption) (*SetPriorityResponse, error)
 }
 
 type adminServiceClient struct {
@@ -123,6 +134,36 @@ func (c *adminServiceClient) WhyNot(ctx context.Context, in *WhyNotRequest, opts
 	return out, nil
 }
 
+func (c *adminServiceClient) ExplainJob(ctx context.Context, in *ExplainJobRequest, opts ...grpc.CallOption) (*ExplainJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainJobResponse)
+	err := c.cc.Invoke(ctx, AdminService_ExplainJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListPriorities(ctx context.Context, in *ListPrioritiesRequest, opts ...grpc.CallOption) (*ListPrioritiesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPrioritiesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListPriorities_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetPriority(ctx context.Context, in *SetPriorityRequest, opts ...grpc.CallOption) (*SetPriorityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPriorityResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetPriority_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -137,6 +178,14 @@ type AdminServiceServer interface {
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// WhyNot: for each pool, what keeps this job from running there.
 	WhyNot(context.Context, *WhyNotRequest) (*WhyNotResponse, error)
+	// ExplainJob: how the router of this replica would choose a place for this job now.
+	ExplainJob(context.Context, *ExplainJobRequest) (*ExplainJobResponse, error)
+	// ListPriorities: in which order pools of one fingerprint take jobs.
+	ListPriorities(context.Context, *ListPrioritiesRequest) (*ListPrioritiesResponse, error)
+	// SetPriority gives a pool another priority than the configuration does, at every
+	// replica and at once, or takes that back. It lapses when the pool's runners come to
+	// take something else.
+	SetPriority(context.Context, *SetPriorityRequest) (*SetPriorityResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -167,6 +216,15 @@ func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest)
 }
 func (UnimplementedAdminServiceServer) WhyNot(context.Context, *WhyNotRequest) (*WhyNotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WhyNot not implemented")
+}
+func (UnimplementedAdminServiceServer) ExplainJob(context.Context, *ExplainJobRequest) (*ExplainJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainJob not implemented")
+}
+func (UnimplementedAdminServiceServer) ListPriorities(context.Context, *ListPrioritiesRequest) (*ListPrioritiesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPriorities not implemented")
+}
+func (UnimplementedAdminServiceServer) SetPriority(context.Context, *SetPriorityRequest) (*SetPriorityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPriority not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -315,6 +373,60 @@ func _AdminService_WhyNot_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ExplainJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ExplainJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ExplainJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ExplainJob(ctx, req.(*ExplainJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListPriorities_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPrioritiesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListPriorities(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListPriorities_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListPriorities(ctx, req.(*ListPrioritiesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetPriority_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPriorityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetPriority(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetPriority_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetPriority(ctx, req.(*SetPriorityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -349,6 +461,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WhyNot",
 			Handler:    _AdminService_WhyNot_Handler,
+		},
+		{
+			MethodName: "ExplainJob",
+			Handler:    _AdminService_ExplainJob_Handler,
+		},
+		{
+			MethodName: "ListPriorities",
+			Handler:    _AdminService_ListPriorities_Handler,
+		},
+		{
+			MethodName: "SetPriority",
+			Handler:    _AdminService_SetPriority_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

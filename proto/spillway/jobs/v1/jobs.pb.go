@@ -86,9 +86,12 @@ func (PushStatus) EnumDescriptor() ([]byte, []int) {
 	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{0}
 }
 
+// PushRequest has a job to push, or positions to resume reports at, or both.
 type PushRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *v1.Job                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Report        bool                   `protobuf:"varint,2,opt,name=report,proto3" json:"report,omitempty"` // report the job's transitions, from the first one kept
+	Resume        []*JobPosition         `protobuf:"bytes,3,rep,name=resume,proto3" json:"resume,omitempty"`  // at most 1000 in a message; not acknowledged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -130,18 +133,88 @@ func (x *PushRequest) GetJob() *v1.Job {
 	return nil
 }
 
+func (x *PushRequest) GetReport() bool {
+	if x != nil {
+		return x.Report
+	}
+	return false
+}
+
+func (x *PushRequest) GetResume() []*JobPosition {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+// JobPosition is how far somebody has followed a job.
+type JobPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	AfterSequence int64                  `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"` // the last transition that is known; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobPosition) Reset() {
+	*x = JobPosition{}
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobPosition) ProtoMessage() {}
+
+func (x *JobPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobPosition.ProtoReflect.Descriptor instead.
+func (*JobPosition) Descriptor() ([]byte, []int) {
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *JobPosition) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *JobPosition) GetAfterSequence() int64 {
+	if x != nil {
+		return x.AfterSequence
+	}
+	return 0
+}
+
+// PushResponse acknowledges a job, or reports transitions of one (then status is
+// unspecified).
 type PushResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Status        PushStatus             `protobuf:"varint,2,opt,name=status,proto3,enum=spillway.jobs.v1.PushStatus" json:"status,omitempty"`
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	Report        *JobReport             `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[1]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +226,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[1]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +239,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{1}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PushResponse) GetJobId() string {
@@ -190,17 +263,97 @@ func (x *PushResponse) GetDetail() string {
 	return ""
 }
 
+func (x *PushResponse) GetReport() *JobReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// JobReport is what has happened to a job since the last report of it.
+type JobReport struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Transitions []*v1.JobTransition    `protobuf:"bytes,1,rep,name=transitions,proto3" json:"transitions,omitempty"` // in order, without gaps
+	// Transitions before these are no longer known, or never were: the only one here is
+	// the job's present state.
+	Gap           bool          `protobuf:"varint,2,opt,name=gap,proto3" json:"gap,omitempty"`
+	Result        *v1.JobResult `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`    // with the end; its output is left out: Get has it
+	Unknown       bool          `protobuf:"varint,4,opt,name=unknown,proto3" json:"unknown,omitempty"` // there is no such job, or it ended long ago; nothing follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobReport) Reset() {
+	*x = JobReport{}
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobReport) ProtoMessage() {}
+
+func (x *JobReport) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
+func (*JobReport) Descriptor() ([]byte, []int) {
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JobReport) GetTransitions() []*v1.JobTransition {
+	if x != nil {
+		return x.Transitions
+	}
+	return nil
+}
+
+func (x *JobReport) GetGap() bool {
+	if x != nil {
+		return x.Gap
+	}
+	return false
+}
+
+func (x *JobReport) GetResult() *v1.JobResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *JobReport) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobIds        []string               `protobuf:"bytes,1,rep,name=job_ids,json=jobIds,proto3" json:"job_ids,omitempty"` // empty: all changes from now on
 	UntilTerminal bool                   `protobuf:"varint,2,opt,name=until_terminal,json=untilTerminal,proto3" json:"until_terminal,omitempty"`
+	// Where to go on: a job of job_ids is first told when it is further than this.
+	After         []*JobPosition `protobuf:"bytes,3,rep,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -212,7 +365,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -225,7 +378,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WatchRequest) GetJobIds() []string {
@@ -242,16 +395,26 @@ func (x *WatchRequest) GetUntilTerminal() bool {
 	return false
 }
 
+func (x *WatchRequest) GetAfter() []*JobPosition {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 type WatchResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Record        *v1.JobRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// record.transitions are those since the last one that was told, or since
+	// WatchRequest.after; of all jobs (no job_ids) only the last one.
+	Record        *v1.JobRecord `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	Gap           bool          `protobuf:"varint,2,opt,name=gap,proto3" json:"gap,omitempty"` // transitions before record.transitions are no longer known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +426,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,10 +439,113 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchResponse) GetRecord() *v1.JobRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetGap() bool {
+	if x != nil {
+		return x.Gap
+	}
+	return false
+}
+
+type RetryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for whoever looks at the job: its first 80 bytes are kept
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRequest) Reset() {
+	*x = RetryRequest{}
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRequest) ProtoMessage() {}
+
+func (x *RetryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
+func (*RetryRequest) Descriptor() ([]byte, []int) {
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RetryRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *RetryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RetryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Record        *v1.JobRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"` // as it is afterwards
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryResponse) Reset() {
+	*x = RetryResponse{}
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryResponse) ProtoMessage() {}
+
+func (x *RetryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
+func (*RetryResponse) Descriptor() ([]byte, []int) {
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RetryResponse) GetRecord() *v1.JobRecord {
 	if x != nil {
 		return x.Record
 	}
@@ -296,7 +562,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +574,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +587,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CancelRequest) GetJobIds() []string {
@@ -347,7 +613,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +625,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +638,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelResponse) GetResults() []*CancelResult {
@@ -393,7 +659,7 @@ type CancelResult struct {
 
 func (x *CancelResult) Reset() {
 	*x = CancelResult{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +671,7 @@ func (x *CancelResult) String() string {
 func (*CancelResult) ProtoMessage() {}
 
 func (x *CancelResult) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +684,7 @@ func (x *CancelResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
 func (*CancelResult) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelResult) GetJobId() string {
@@ -451,7 +717,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +729,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +742,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetRequest) GetJobId() string {
@@ -495,7 +761,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +773,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +786,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetResponse) GetRecord() *v1.JobRecord {
@@ -535,13 +801,14 @@ type ListRequest struct {
 	States        []v1.JobState          `protobuf:"varint,1,rep,packed,name=states,proto3,enum=spillway.types.v1.JobState" json:"states,omitempty"` // empty: all
 	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Quarantined   bool                   `protobuf:"varint,4,opt,name=quarantined,proto3" json:"quarantined,omitempty"` // only those in quarantine, the newest there first; without states
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +820,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +833,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListRequest) GetStates() []v1.JobState {
@@ -590,6 +857,13 @@ func (x *ListRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListRequest) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
+}
+
 type ListResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       []*v1.JobRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
@@ -601,7 +875,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +887,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_spillway_jobs_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +900,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_spillway_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListResponse) GetRecords() []*v1.JobRecord {
@@ -654,17 +928,35 @@ var File_spillway_jobs_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_spillway_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x1bspillway/jobs/v1/jobs.proto\x12\x10spillway.jobs.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dspillway/types/v1/types.proto\"7\n" +
+	"\x1bspillway/jobs/v1/jobs.proto\x12\x10spillway.jobs.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dspillway/types/v1/types.proto\"\x86\x01\n" +
 	"\vPushRequest\x12(\n" +
-	"\x03job\x18\x01 \x01(\v2\x16.spillway.types.v1.JobR\x03job\"s\n" +
+	"\x03job\x18\x01 \x01(\v2\x16.spillway.types.v1.JobR\x03job\x12\x16\n" +
+	"\x06report\x18\x02 \x01(\bR\x06report\x125\n" +
+	"\x06resume\x18\x03 \x03(\v2\x1d.spillway.jobs.v1.JobPositionR\x06resume\"K\n" +
+	"\vJobPosition\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x03R\rafterSequence\"\xa8\x01\n" +
 	"\fPushResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x124\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1c.spillway.jobs.v1.PushStatusR\x06status\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"N\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x123\n" +
+	"\x06report\x18\x04 \x01(\v2\x1b.spillway.jobs.v1.JobReportR\x06report\"\xb1\x01\n" +
+	"\tJobReport\x12B\n" +
+	"\vtransitions\x18\x01 \x03(\v2 .spillway.types.v1.JobTransitionR\vtransitions\x12\x10\n" +
+	"\x03gap\x18\x02 \x01(\bR\x03gap\x124\n" +
+	"\x06result\x18\x03 \x01(\v2\x1c.spillway.types.v1.JobResultR\x06result\x12\x18\n" +
+	"\aunknown\x18\x04 \x01(\bR\aunknown\"\x83\x01\n" +
 	"\fWatchRequest\x12\x17\n" +
 	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\x12%\n" +
-	"\x0euntil_terminal\x18\x02 \x01(\bR\runtilTerminal\"E\n" +
+	"\x0euntil_terminal\x18\x02 \x01(\bR\runtilTerminal\x123\n" +
+	"\x05after\x18\x03 \x03(\v2\x1d.spillway.jobs.v1.JobPositionR\x05after\"W\n" +
 	"\rWatchResponse\x124\n" +
+	"\x06record\x18\x01 \x01(\v2\x1c.spillway.types.v1.JobRecordR\x06record\x12\x10\n" +
+	"\x03gap\x18\x02 \x01(\bR\x03gap\"=\n" +
+	"\fRetryRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"E\n" +
+	"\rRetryResponse\x124\n" +
 	"\x06record\x18\x01 \x01(\v2\x1c.spillway.types.v1.JobRecordR\x06record\"@\n" +
 	"\rCancelRequest\x12\x17\n" +
 	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\x12\x16\n" +
@@ -679,12 +971,13 @@ const file_spillway_jobs_v1_jobs_proto_rawDesc = "" +
 	"GetRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"C\n" +
 	"\vGetResponse\x124\n" +
-	"\x06record\x18\x01 \x01(\v2\x1c.spillway.types.v1.JobRecordR\x06record\"~\n" +
+	"\x06record\x18\x01 \x01(\v2\x1c.spillway.types.v1.JobRecordR\x06record\"\xa0\x01\n" +
 	"\vListRequest\x123\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x1b.spillway.types.v1.JobStateR\x06states\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\x9a\x01\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12 \n" +
+	"\vquarantined\x18\x04 \x01(\bR\vquarantined\"\x9a\x01\n" +
 	"\fListResponse\x126\n" +
 	"\arecords\x18\x01 \x03(\v2\x1c.spillway.types.v1.JobRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12*\n" +
@@ -697,11 +990,12 @@ const file_spillway_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x14PUSH_STATUS_CONFLICT\x10\x03\x12\x17\n" +
 	"\x13PUSH_STATUS_INVALID\x10\x04\x12\x1a\n" +
 	"\x16PUSH_STATUS_QUEUE_FULL\x10\x05\x12\x1b\n" +
-	"\x17PUSH_STATUS_UNAVAILABLE\x10\x062\xfb\x02\n" +
+	"\x17PUSH_STATUS_UNAVAILABLE\x10\x062\xc5\x03\n" +
 	"\n" +
 	"JobService\x12I\n" +
 	"\x04Push\x12\x1d.spillway.jobs.v1.PushRequest\x1a\x1e.spillway.jobs.v1.PushResponse(\x010\x01\x12J\n" +
-	"\x05Watch\x12\x1e.spillway.jobs.v1.WatchRequest\x1a\x1f.spillway.jobs.v1.WatchResponse0\x01\x12K\n" +
+	"\x05Watch\x12\x1e.spillway.jobs.v1.WatchRequest\x1a\x1f.spillway.jobs.v1.WatchResponse0\x01\x12H\n" +
+	"\x05Retry\x12\x1e.spillway.jobs.v1.RetryRequest\x1a\x1f.spillway.jobs.v1.RetryResponse\x12K\n" +
 	"\x06Cancel\x12\x1f.spillway.jobs.v1.CancelRequest\x1a .spillway.jobs.v1.CancelResponse\x12B\n" +
 	"\x03Get\x12\x1c.spillway.jobs.v1.GetRequest\x1a\x1d.spillway.jobs.v1.GetResponse\x12E\n" +
 	"\x04List\x12\x1d.spillway.jobs.v1.ListRequest\x1a\x1e.spillway.jobs.v1.ListResponseB?Z=github.com/spillway-ci/spillway/proto/spillway/jobs/v1;jobsv1b\x06proto3"
@@ -719,50 +1013,64 @@ func file_spillway_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_spillway_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_spillway_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_spillway_jobs_v1_jobs_proto_goTypes = []any{
 	(PushStatus)(0),               // 0: spillway.jobs.v1.PushStatus
 	(*PushRequest)(nil),           // 1: spillway.jobs.v1.PushRequest
-	(*PushResponse)(nil),          // 2: spillway.jobs.v1.PushResponse
-	(*WatchRequest)(nil),          // 3: spillway.jobs.v1.WatchRequest
-	(*WatchResponse)(nil),         // 4: spillway.jobs.v1.WatchResponse
-	(*CancelRequest)(nil),         // 5: spillway.jobs.v1.CancelRequest
-	(*CancelResponse)(nil),        // 6: spillway.jobs.v1.CancelResponse
-	(*CancelResult)(nil),          // 7: spillway.jobs.v1.CancelResult
-	(*GetRequest)(nil),            // 8: spillway.jobs.v1.GetRequest
-	(*GetResponse)(nil),           // 9: spillway.jobs.v1.GetResponse
-	(*ListRequest)(nil),           // 10: spillway.jobs.v1.ListRequest
-	(*ListResponse)(nil),          // 11: spillway.jobs.v1.ListResponse
-	(*v1.Job)(nil),                // 12: spillway.types.v1.Job
-	(*v1.JobRecord)(nil),          // 13: spillway.types.v1.JobRecord
-	(v1.JobState)(0),              // 14: spillway.types.v1.JobState
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*JobPosition)(nil),           // 2: spillway.jobs.v1.JobPosition
+	(*PushResponse)(nil),          // 3: spillway.jobs.v1.PushResponse
+	(*JobReport)(nil),             // 4: spillway.jobs.v1.JobReport
+	(*WatchRequest)(nil),          // 5: spillway.jobs.v1.WatchRequest
+	(*WatchResponse)(nil),         // 6: spillway.jobs.v1.WatchResponse
+	(*RetryRequest)(nil),          // 7: spillway.jobs.v1.RetryRequest
+	(*RetryResponse)(nil),         // 8: spillway.jobs.v1.RetryResponse
+	(*CancelRequest)(nil),         // 9: spillway.jobs.v1.CancelRequest
+	(*CancelResponse)(nil),        // 10: spillway.jobs.v1.CancelResponse
+	(*CancelResult)(nil),          // 11: spillway.jobs.v1.CancelResult
+	(*GetRequest)(nil),            // 12: spillway.jobs.v1.GetRequest
+	(*GetResponse)(nil),           // 13: spillway.jobs.v1.GetResponse
+	(*ListRequest)(nil),           // 14: spillway.jobs.v1.ListRequest
+	(*ListResponse)(nil),          // 15: spillway.jobs.v1.ListResponse
+	(*v1.Job)(nil),                // 16: spillway.types.v1.Job
+	(*v1.JobTransition)(nil),      // 17: spillway.types.v1.JobTransition
+	(*v1.JobResult)(nil),          // 18: spillway.types.v1.JobResult
+	(*v1.JobRecord)(nil),          // 19: spillway.types.v1.JobRecord
+	(v1.JobState)(0),              // 20: spillway.types.v1.JobState
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_spillway_jobs_v1_jobs_proto_depIdxs = []int32{
-	12, // 0: spillway.jobs.v1.PushRequest.job:type_name -> spillway.types.v1.Job
-	0,  // 1: spillway.jobs.v1.PushResponse.status:type_name -> spillway.jobs.v1.PushStatus
-	13, // 2: spillway.jobs.v1.WatchResponse.record:type_name -> spillway.types.v1.JobRecord
-	7,  // 3: spillway.jobs.v1.CancelResponse.results:type_name -> spillway.jobs.v1.CancelResult
-	14, // 4: spillway.jobs.v1.CancelResult.state:type_name -> spillway.types.v1.JobState
-	13, // 5: spillway.jobs.v1.GetResponse.record:type_name -> spillway.types.v1.JobRecord
-	14, // 6: spillway.jobs.v1.ListRequest.states:type_name -> spillway.types.v1.JobState
-	13, // 7: spillway.jobs.v1.ListResponse.records:type_name -> spillway.types.v1.JobRecord
-	15, // 8: spillway.jobs.v1.ListResponse.at:type_name -> google.protobuf.Timestamp
-	1,  // 9: spillway.jobs.v1.JobService.Push:input_type -> spillway.jobs.v1.PushRequest
-	3,  // 10: spillway.jobs.v1.JobService.Watch:input_type -> spillway.jobs.v1.WatchRequest
-	5,  // 11: spillway.jobs.v1.JobService.Cancel:input_type -> spillway.jobs.v1.CancelRequest
-	8,  // 12: spillway.jobs.v1.JobService.Get:input_type -> spillway.jobs.v1.GetRequest
-	10, // 13: spillway.jobs.v1.JobService.List:input_type -> spillway.jobs.v1.ListRequest
-	2,  // 14: spillway.jobs.v1.JobService.Push:output_type -> spillway.jobs.v1.PushResponse
-	4,  // 15: spillway.jobs.v1.JobService.Watch:output_type -> spillway.jobs.v1.WatchResponse
-	6,  // 16: spillway.jobs.v1.JobService.Cancel:output_type -> spillway.jobs.v1.CancelResponse
-	9,  // 17: spillway.jobs.v1.JobService.Get:output_type -> spillway.jobs.v1.GetResponse
-	11, // 18: spillway.jobs.v1.JobService.List:output_type -> spillway.jobs.v1.ListResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 0: spillway.jobs.v1.PushRequest.job:type_name -> spillway.types.v1.Job
+	2,  // 1: spillway.jobs.v1.PushRequest.resume:type_name -> spillway.jobs.v1.JobPosition
+	0,  // 2: spillway.jobs.v1.PushResponse.status:type_name -> spillway.jobs.v1.PushStatus
+	4,  // 3: spillway.jobs.v1.PushResponse.report:type_name -> spillway.jobs.v1.JobReport
+	17, // 4: spillway.jobs.v1.JobReport.transitions:type_name -> spillway.types.v1.JobTransition
+	18, // 5: spillway.jobs.v1.JobReport.result:type_name -> spillway.types.v1.JobResult
+	2,  // 6: spillway.jobs.v1.WatchRequest.after:type_name -> spillway.jobs.v1.JobPosition
+	19, // 7: spillway.jobs.v1.WatchResponse.record:type_name -> spillway.types.v1.JobRecord
+	19, // 8: spillway.jobs.v1.RetryResponse.record:type_name -> spillway.types.v1.JobRecord
+	11, // 9: spillway.jobs.v1.CancelResponse.results:type_name -> spillway.jobs.v1.CancelResult
+	20, // 10: spillway.jobs.v1.CancelResult.state:type_name -> spillway.types.v1.JobState
+	19, // 11: spillway.jobs.v1.GetResponse.record:type_name -> spillway.types.v1.JobRecord
+	20, // 12: spillway.jobs.v1.ListRequest.states:type_name -> spillway.types.v1.JobState
+	19, // 13: spillway.jobs.v1.ListResponse.records:type_name -> spillway.types.v1.JobRecord
+	21, // 14: spillway.jobs.v1.ListResponse.at:type_name -> google.protobuf.Timestamp
+	1,  // 15: spillway.jobs.v1.JobService.Push:input_type -> spillway.jobs.v1.PushRequest
+	5,  // 16: spillway.jobs.v1.JobService.Watch:input_type -> spillway.jobs.v1.WatchRequest
+	7,  // 17: spillway.jobs.v1.JobService.Retry:input_type -> spillway.jobs.v1.RetryRequest
+	9,  // 18: spillway.jobs.v1.JobService.Cancel:input_type -> spillway.jobs.v1.CancelRequest
+	12, // 19: spillway.jobs.v1.JobService.Get:input_type -> spillway.jobs.v1.GetRequest
+	14, // 20: spillway.jobs.v1.JobService.List:input_type -> spillway.jobs.v1.ListRequest
+	3,  // 21: spillway.jobs.v1.JobService.Push:output_type -> spillway.jobs.v1.PushResponse
+	6,  // 22: spillway.jobs.v1.JobService.Watch:output_type -> spillway.jobs.v1.WatchResponse
+	8,  // 23: spillway.jobs.v1.JobService.Retry:output_type -> spillway.jobs.v1.RetryResponse
+	10, // 24: spillway.jobs.v1.JobService.Cancel:output_type -> spillway.jobs.v1.CancelResponse
+	13, // 25: spillway.jobs.v1.JobService.Get:output_type -> spillway.jobs.v1.GetResponse
+	15, // 26: spillway.jobs.v1.JobService.List:output_type -> spillway.jobs.v1.ListResponse
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_spillway_jobs_v1_jobs_proto_init() }
@@ -776,7 +1084,7 @@ func file_spillway_jobs_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_jobs_v1_jobs_proto_rawDesc), len(file_spillway_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

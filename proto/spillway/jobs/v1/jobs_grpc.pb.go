@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	JobService_Push_FullMethodName   = "/spillway.jobs.v1.JobService/Push"
 	JobService_Watch_FullMethodName  = "/spillway.jobs.v1.JobService/Watch"
+	JobService_Retry_FullMethodName  = "/spillway.jobs.v1.JobService/Retry"
 	JobService_Cancel_FullMethodName = "/spillway.jobs.v1.JobService/Cancel"
 	JobService_Get_FullMethodName    = "/spillway.jobs.v1.JobService/Get"
 	JobService_List_FullMethodName   = "/spillway.jobs.v1.JobService/List"
@@ -35,10 +36,20 @@ type JobServiceClient interface {
 	// same job again under the same id is harmless and acknowledged as DUPLICATE;
 	// the same id with another content is a CONFLICT. Acknowledgements come in
 	// the order of the requests.
+	//
+	// The caller may have what becomes of jobs reported on the same stream: of those that
+	// it pushes with report, after their acknowledgement, and of those that it names in
+	// resume. Each transition is reported once and in order, also over a new stream: name
+	// in resume the last one that came. A stream with reports stays open for them after
+	// the caller has closed its side, until each of the jobs has ended.
 	Push(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PushRequest, PushResponse], error)
 	// Watch sends the present state of the jobs asked for, then each change, until
 	// the caller leaves or all of them are terminal (with until_terminal).
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
+	// Retry takes one job out of quarantine and puts it back into the queue, as if it had
+	// lost no machine yet. It keeps its id and its number of attempts. FailedPrecondition:
+	// it is not in quarantine, and nothing was changed.
+	Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error)
 	// Cancel takes jobs back in any state. A terminal job is left as it is.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -86,6 +97,16 @@ func (c *jobServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
+func (c *jobServiceClient) Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryResponse)
+	err := c.cc.Invoke(ctx, JobService_Retry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelResponse)
@@ -124,10 +145,20 @@ type JobServiceServer interface {
 	// same job again under the same id is harmless and acknowledged as DUPLICATE;
 	// the same id with another content is a CONFLICT. Acknowledgements come in
 	// the order of the requests.
+	//
+	// The caller may have what becomes of jobs reported on the same stream: of those that
+	// it pushes with report, after their acknowledgement, and of those that it names in
+	// resume. Each transition is reported once and in order, also over a new stream: name
+	// in resume the last one that came. A stream with reports stays open for them after
+	// the caller has closed its side, until each of the jobs has ended.
 	Push(grpc.BidiStreamingServer[PushRequest, PushResponse]) error
 	// Watch sends the present state of the jobs asked for, then each change, until
 	// the caller leaves or all of them are terminal (with until_terminal).
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
+	// Retry takes one job out of quarantine and puts it back into the queue, as if it had
+	// lost no machine yet. It keeps its id and its number of attempts. FailedPrecondition:
+	// it is not in quarantine, and nothing was changed.
+	Retry(context.Context, *RetryRequest) (*RetryResponse, error)
 	// Cancel takes jobs back in any state. A terminal job is left as it is.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	Get(context.Context, *GetRequest) (*GetResponse, error)
@@ -148,6 +179,9 @@ func (UnimplementedJobServiceServer) Push(grpc.BidiStreamingServer[PushRequest, 
 }
 func (UnimplementedJobServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedJobServiceServer) Retry(context.Context, *RetryRequest) (*RetryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Retry not implemented")
 }
 func (UnimplementedJobServiceServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
@@ -196,6 +230,24 @@ func _JobService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
+func _JobService_Retry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).Retry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_Retry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).Retry(ctx, req.(*RetryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _JobService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelRequest)
@@ -258,6 +310,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "spillway.jobs.v1.JobService",
 	HandlerType: (*JobServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Retry",
+			Handler:    _JobService_Retry_Handler,
+		},
 		{
 			MethodName: "Cancel",
 			Handler:    _JobService_Cancel_Handler,

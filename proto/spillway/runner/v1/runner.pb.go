@@ -15,6 +15,7 @@
 package runnerv1
 
 import (
+	v11 "github.com/spillway-ci/spillway/proto/spillway/debug/v1"
 	v1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -96,6 +97,9 @@ const (
 	RefusalCode_REFUSAL_CODE_RESOURCE_EXHAUSTED RefusalCode = 1 // no free place
 	RefusalCode_REFUSAL_CODE_DRAINING           RefusalCode = 2
 	RefusalCode_REFUSAL_CODE_INVALID            RefusalCode = 3 // this runner can't run such a job
+	// The job was accepted and is lost: it may have begun, and runs no more. It counts as
+	// one whose machine was lost.
+	RefusalCode_REFUSAL_CODE_LOST RefusalCode = 4
 )
 
 // Enum value maps for RefusalCode.
@@ -105,12 +109,14 @@ var (
 		1: "REFUSAL_CODE_RESOURCE_EXHAUSTED",
 		2: "REFUSAL_CODE_DRAINING",
 		3: "REFUSAL_CODE_INVALID",
+		4: "REFUSAL_CODE_LOST",
 	}
 	RefusalCode_value = map[string]int32{
 		"REFUSAL_CODE_UNSPECIFIED":        0,
 		"REFUSAL_CODE_RESOURCE_EXHAUSTED": 1,
 		"REFUSAL_CODE_DRAINING":           2,
 		"REFUSAL_CODE_INVALID":            3,
+		"REFUSAL_CODE_LOST":               4,
 	}
 )
 
@@ -299,8 +305,13 @@ type Register struct {
 	Labels     map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What every heartbeat says too, so that a new router knows it before it gives
 	// out the first job.
-	Interruption  *Interruption `protobuf:"bytes,7,opt,name=interruption,proto3" json:"interruption,omitempty"`
-	Unhealthy     string        `protobuf:"bytes,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	Interruption *Interruption `protobuf:"bytes,7,opt,name=interruption,proto3" json:"interruption,omitempty"`
+	Unhealthy    string        `protobuf:"bytes,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	// Its owner allows sessions with its jobs: it answers OpenTunnel.
+	Tunnels bool `protobuf:"varint,9,opt,name=tunnels,proto3" json:"tunnels,omitempty"`
+	// It reads Assign.acks. To a machine that does not say so, or a router from before
+	// this field, each acknowledgement is a message of its own.
+	AcksInAssign  bool `protobuf:"varint,10,opt,name=acks_in_assign,json=acksInAssign,proto3" json:"acks_in_assign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,6 +400,20 @@ func (x *Register) GetUnhealthy() string {
 		return x.Unhealthy
 	}
 	return ""
+}
+
+func (x *Register) GetTunnels() bool {
+	if x != nil {
+		return x.Tunnels
+	}
+	return false
+}
+
+func (x *Register) GetAcksInAssign() bool {
+	if x != nil {
+		return x.AcksInAssign
+	}
+	return false
 }
 
 type RunningJob struct {
@@ -836,6 +861,7 @@ type RouterMessage struct {
 	//	*RouterMessage_Drain
 	//	*RouterMessage_Signal
 	//	*RouterMessage_StatusAck
+	//	*RouterMessage_OpenTunnel
 	Message       isRouterMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -941,6 +967,15 @@ func (x *RouterMessage) GetStatusAck() *StatusAck {
 	return nil
 }
 
+func (x *RouterMessage) GetOpenTunnel() *OpenTunnel {
+	if x != nil {
+		if x, ok := x.Message.(*RouterMessage_OpenTunnel); ok {
+			return x.OpenTunnel
+		}
+	}
+	return nil
+}
+
 type isRouterMessage_Message interface {
 	isRouterMessage_Message()
 }
@@ -973,6 +1008,10 @@ type RouterMessage_StatusAck struct {
 	StatusAck *StatusAck `protobuf:"bytes,7,opt,name=status_ack,json=statusAck,proto3,oneof"`
 }
 
+type RouterMessage_OpenTunnel struct {
+	OpenTunnel *OpenTunnel `protobuf:"bytes,8,opt,name=open_tunnel,json=openTunnel,proto3,oneof"` // to machines that said tunnels
+}
+
 func (*RouterMessage_Registered) isRouterMessage_Message() {}
 
 func (*RouterMessage_Assign) isRouterMessage_Message() {}
@@ -986,6 +1025,8 @@ func (*RouterMessage_Drain) isRouterMessage_Message() {}
 func (*RouterMessage_Signal) isRouterMessage_Message() {}
 
 func (*RouterMessage_StatusAck) isRouterMessage_Message() {}
+
+func (*RouterMessage_OpenTunnel) isRouterMessage_Message() {}
 
 type Registered struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1057,9 +1098,15 @@ func (x *Registered) GetSuperseded() []*RunningJob {
 }
 
 type Assign struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *v1.Job                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Job     *v1.Job                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// How long the machine may go on with the job while it has no router; then it ends it.
+	// Unset: for as long as it takes.
+	AloneFor *durationpb.Duration `protobuf:"bytes,3,opt,name=alone_for,json=aloneFor,proto3" json:"alone_for,omitempty"`
+	// Acknowledgements of earlier results, which come before the job: a busy machine
+	// needs no message for them. Only to machines that said acks_in_assign.
+	Acks          []*StatusAck `protobuf:"bytes,4,rep,name=acks,proto3" json:"acks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1108,11 +1155,30 @@ func (x *Assign) GetAttempt() int32 {
 	return 0
 }
 
+func (x *Assign) GetAloneFor() *durationpb.Duration {
+	if x != nil {
+		return x.AloneFor
+	}
+	return nil
+}
+
+func (x *Assign) GetAcks() []*StatusAck {
+	if x != nil {
+		return x.Acks
+	}
+	return nil
+}
+
 // Wait answers a machine with free places that is not given a job: why, and how
-// long nothing is expected.
+// long nothing is expected. Nothing need be asked again: a job that comes is sent.
+//
+//	no_jobs    no job waits that the machine could take
+//	spillover  those that wait go to pools of higher priority first
+//	admission  those that wait have not been admitted yet
+//	taken      those that wait are about to be given to others
 type Wait struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // no_jobs | spillover
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1363,11 +1429,231 @@ func (x *StatusAck) GetStale() bool {
 	return false
 }
 
+// OpenTunnel has a machine open a Tunnel to a target in the environment of an attempt
+// that runs on it.
+type OpenTunnel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TunnelId      string                 `protobuf:"bytes,1,opt,name=tunnel_id,json=tunnelId,proto3" json:"tunnel_id,omitempty"` // secret and for one use
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Target        *v11.Target            `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenTunnel) Reset() {
+	*x = OpenTunnel{}
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenTunnel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenTunnel) ProtoMessage() {}
+
+func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
+func (*OpenTunnel) Descriptor() ([]byte, []int) {
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OpenTunnel) GetTunnelId() string {
+	if x != nil {
+		return x.TunnelId
+	}
+	return ""
+}
+
+func (x *OpenTunnel) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *OpenTunnel) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *OpenTunnel) GetTarget() *v11.Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+type TunnelFrame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Content:
+	//
+	//	*TunnelFrame_TunnelId
+	//	*TunnelFrame_Frame
+	//	*TunnelFrame_Failed
+	Content       isTunnelFrame_Content `protobuf_oneof:"content"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelFrame) Reset() {
+	*x = TunnelFrame{}
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelFrame) ProtoMessage() {}
+
+func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
+func (*TunnelFrame) Descriptor() ([]byte, []int) {
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TunnelFrame) GetContent() isTunnelFrame_Content {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *TunnelFrame) GetTunnelId() string {
+	if x != nil {
+		if x, ok := x.Content.(*TunnelFrame_TunnelId); ok {
+			return x.TunnelId
+		}
+	}
+	return ""
+}
+
+func (x *TunnelFrame) GetFrame() *v11.Frame {
+	if x != nil {
+		if x, ok := x.Content.(*TunnelFrame_Frame); ok {
+			return x.Frame
+		}
+	}
+	return nil
+}
+
+func (x *TunnelFrame) GetFailed() *TunnelFailed {
+	if x != nil {
+		if x, ok := x.Content.(*TunnelFrame_Failed); ok {
+			return x.Failed
+		}
+	}
+	return nil
+}
+
+type isTunnelFrame_Content interface {
+	isTunnelFrame_Content()
+}
+
+type TunnelFrame_TunnelId struct {
+	TunnelId string `protobuf:"bytes,1,opt,name=tunnel_id,json=tunnelId,proto3,oneof"` // machine, first
+}
+
+type TunnelFrame_Frame struct {
+	Frame *v11.Frame `protobuf:"bytes,2,opt,name=frame,proto3,oneof"` // either: see there
+}
+
+type TunnelFrame_Failed struct {
+	Failed *TunnelFailed `protobuf:"bytes,3,opt,name=failed,proto3,oneof"` // machine, last: why it can't go on
+}
+
+func (*TunnelFrame_TunnelId) isTunnelFrame_Content() {}
+
+func (*TunnelFrame_Frame) isTunnelFrame_Content() {}
+
+func (*TunnelFrame_Failed) isTunnelFrame_Content() {}
+
+type TunnelFailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // google.rpc.Code
+	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelFailed) Reset() {
+	*x = TunnelFailed{}
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelFailed) ProtoMessage() {}
+
+func (x *TunnelFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_runner_v1_runner_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelFailed.ProtoReflect.Descriptor instead.
+func (*TunnelFailed) Descriptor() ([]byte, []int) {
+	return file_spillway_runner_v1_runner_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TunnelFailed) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *TunnelFailed) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 var File_spillway_runner_v1_runner_proto protoreflect.FileDescriptor
 
 const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\n" +
-	"\x1fspillway/runner/v1/runner.proto\x12\x12spillway.runner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dspillway/types/v1/types.proto\"\x9b\x03\n" +
+	"\x1fspillway/runner/v1/runner.proto\x12\x12spillway.runner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dspillway/debug/v1/debug.proto\x1a\x1dspillway/types/v1/types.proto\"\x9b\x03\n" +
 	"\rRunnerMessage\x12:\n" +
 	"\bregister\x18\x01 \x01(\v2\x1c.spillway.runner.v1.RegisterH\x00R\bregister\x12=\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1d.spillway.runner.v1.HeartbeatH\x00R\theartbeat\x12D\n" +
@@ -1377,7 +1663,7 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\n" +
 	"job_status\x18\x05 \x01(\v2\x1d.spillway.runner.v1.JobStatusH\x00R\tjobStatus\x12;\n" +
 	"\tdrain_ack\x18\x06 \x01(\v2\x1c.spillway.runner.v1.DrainAckH\x00R\bdrainAckB\t\n" +
-	"\amessage\"\x9b\x03\n" +
+	"\amessage\"\xdb\x03\n" +
 	"\bRegister\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x1f\n" +
@@ -1388,7 +1674,10 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\arunning\x18\x05 \x03(\v2\x1e.spillway.runner.v1.RunningJobR\arunning\x12@\n" +
 	"\x06labels\x18\x06 \x03(\v2(.spillway.runner.v1.Register.LabelsEntryR\x06labels\x12D\n" +
 	"\finterruption\x18\a \x01(\v2 .spillway.runner.v1.InterruptionR\finterruption\x12\x1c\n" +
-	"\tunhealthy\x18\b \x01(\tR\tunhealthy\x1a9\n" +
+	"\tunhealthy\x18\b \x01(\tR\tunhealthy\x12\x18\n" +
+	"\atunnels\x18\t \x01(\bR\atunnels\x12$\n" +
+	"\x0eacks_in_assign\x18\n" +
+	" \x01(\bR\facksInAssign\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
@@ -1421,7 +1710,7 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\x06result\x18\x03 \x01(\v2\x1c.spillway.types.v1.JobResultR\x06result\"A\n" +
 	"\bDrainAck\x12\x19\n" +
 	"\bdrain_id\x18\x01 \x01(\x04R\adrainId\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xaa\x03\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xed\x03\n" +
 	"\rRouterMessage\x12@\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\v2\x1e.spillway.runner.v1.RegisteredH\x00R\n" +
@@ -1433,7 +1722,9 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\x05drain\x18\x05 \x01(\v2\x19.spillway.runner.v1.DrainH\x00R\x05drain\x123\n" +
 	"\x06signal\x18\x06 \x01(\v2\x19.spillway.types.v1.SignalH\x00R\x06signal\x12>\n" +
 	"\n" +
-	"status_ack\x18\a \x01(\v2\x1d.spillway.runner.v1.StatusAckH\x00R\tstatusAckB\t\n" +
+	"status_ack\x18\a \x01(\v2\x1d.spillway.runner.v1.StatusAckH\x00R\tstatusAck\x12A\n" +
+	"\vopen_tunnel\x18\b \x01(\v2\x1e.spillway.runner.v1.OpenTunnelH\x00R\n" +
+	"openTunnelB\t\n" +
 	"\amessage\"\xc6\x01\n" +
 	"\n" +
 	"Registered\x12\x12\n" +
@@ -1442,10 +1733,12 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\x0fheartbeat_every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eheartbeatEvery\x12>\n" +
 	"\n" +
 	"superseded\x18\x04 \x03(\v2\x1e.spillway.runner.v1.RunningJobR\n" +
-	"superseded\"L\n" +
+	"superseded\"\xb7\x01\n" +
 	"\x06Assign\x12(\n" +
 	"\x03job\x18\x01 \x01(\v2\x16.spillway.types.v1.JobR\x03job\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"Z\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x126\n" +
+	"\talone_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\baloneFor\x121\n" +
+	"\x04acks\x18\x04 \x03(\v2\x1d.spillway.runner.v1.StatusAckR\x04acks\"Z\n" +
 	"\x04Wait\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -1463,20 +1756,36 @@ const file_spillway_runner_v1_runner_proto_rawDesc = "" +
 	"\tStatusAck\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale*\xb8\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x8d\x01\n" +
+	"\n" +
+	"OpenTunnel\x12\x1b\n" +
+	"\ttunnel_id\x18\x01 \x01(\tR\btunnelId\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x121\n" +
+	"\x06target\x18\x04 \x01(\v2\x19.spillway.debug.v1.TargetR\x06target\"\xa5\x01\n" +
+	"\vTunnelFrame\x12\x1d\n" +
+	"\ttunnel_id\x18\x01 \x01(\tH\x00R\btunnelId\x120\n" +
+	"\x05frame\x18\x02 \x01(\v2\x18.spillway.debug.v1.FrameH\x00R\x05frame\x12:\n" +
+	"\x06failed\x18\x03 \x01(\v2 .spillway.runner.v1.TunnelFailedH\x00R\x06failedB\t\n" +
+	"\acontent\":\n" +
+	"\fTunnelFailed\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail*\xb8\x01\n" +
 	"\x10InterruptionKind\x12!\n" +
 	"\x1dINTERRUPTION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16INTERRUPTION_KIND_SPOT\x10\x01\x12\x1f\n" +
 	"\x1bINTERRUPTION_KIND_REBALANCE\x10\x02\x12!\n" +
 	"\x1dINTERRUPTION_KIND_MAINTENANCE\x10\x03\x12!\n" +
-	"\x1dINTERRUPTION_KIND_TERMINATING\x10\x04*\x85\x01\n" +
+	"\x1dINTERRUPTION_KIND_TERMINATING\x10\x04*\x9c\x01\n" +
 	"\vRefusalCode\x12\x1c\n" +
 	"\x18REFUSAL_CODE_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fREFUSAL_CODE_RESOURCE_EXHAUSTED\x10\x01\x12\x19\n" +
 	"\x15REFUSAL_CODE_DRAINING\x10\x02\x12\x18\n" +
-	"\x14REFUSAL_CODE_INVALID\x10\x032d\n" +
+	"\x14REFUSAL_CODE_INVALID\x10\x03\x12\x15\n" +
+	"\x11REFUSAL_CODE_LOST\x10\x042\xb4\x01\n" +
 	"\rRunnerService\x12S\n" +
-	"\aConnect\x12!.spillway.runner.v1.RunnerMessage\x1a!.spillway.runner.v1.RouterMessage(\x010\x01BCZAgithub.com/spillway-ci/spillway/proto/spillway/runner/v1;runnerv1b\x06proto3"
+	"\aConnect\x12!.spillway.runner.v1.RunnerMessage\x1a!.spillway.runner.v1.RouterMessage(\x010\x01\x12N\n" +
+	"\x06Tunnel\x12\x1f.spillway.runner.v1.TunnelFrame\x1a\x1f.spillway.runner.v1.TunnelFrame(\x010\x01BCZAgithub.com/spillway-ci/spillway/proto/spillway/runner/v1;runnerv1b\x06proto3"
 
 var (
 	file_spillway_runner_v1_runner_proto_rawDescOnce sync.Once
@@ -1491,7 +1800,7 @@ func file_spillway_runner_v1_runner_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_runner_v1_runner_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_spillway_runner_v1_runner_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_spillway_runner_v1_runner_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_spillway_runner_v1_runner_proto_goTypes = []any{
 	(InterruptionKind)(0),         // 0: spillway.runner.v1.InterruptionKind
 	(RefusalCode)(0),              // 1: spillway.runner.v1.RefusalCode
@@ -1511,12 +1820,17 @@ var file_spillway_runner_v1_runner_proto_goTypes = []any{
 	(*CancelJob)(nil),             // 15: spillway.runner.v1.CancelJob
 	(*Drain)(nil),                 // 16: spillway.runner.v1.Drain
 	(*StatusAck)(nil),             // 17: spillway.runner.v1.StatusAck
-	nil,                           // 18: spillway.runner.v1.Register.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*v1.JobResult)(nil),          // 20: spillway.types.v1.JobResult
-	(*v1.Signal)(nil),             // 21: spillway.types.v1.Signal
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*v1.Job)(nil),                // 23: spillway.types.v1.Job
+	(*OpenTunnel)(nil),            // 18: spillway.runner.v1.OpenTunnel
+	(*TunnelFrame)(nil),           // 19: spillway.runner.v1.TunnelFrame
+	(*TunnelFailed)(nil),          // 20: spillway.runner.v1.TunnelFailed
+	nil,                           // 21: spillway.runner.v1.Register.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*v1.JobResult)(nil),          // 23: spillway.types.v1.JobResult
+	(*v1.Signal)(nil),             // 24: spillway.types.v1.Signal
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*v1.Job)(nil),                // 26: spillway.types.v1.Job
+	(*v11.Target)(nil),            // 27: spillway.debug.v1.Target
+	(*v11.Frame)(nil),             // 28: spillway.debug.v1.Frame
 }
 var file_spillway_runner_v1_runner_proto_depIdxs = []int32{
 	3,  // 0: spillway.runner.v1.RunnerMessage.register:type_name -> spillway.runner.v1.Register
@@ -1526,33 +1840,41 @@ var file_spillway_runner_v1_runner_proto_depIdxs = []int32{
 	9,  // 4: spillway.runner.v1.RunnerMessage.job_status:type_name -> spillway.runner.v1.JobStatus
 	10, // 5: spillway.runner.v1.RunnerMessage.drain_ack:type_name -> spillway.runner.v1.DrainAck
 	4,  // 6: spillway.runner.v1.Register.running:type_name -> spillway.runner.v1.RunningJob
-	18, // 7: spillway.runner.v1.Register.labels:type_name -> spillway.runner.v1.Register.LabelsEntry
+	21, // 7: spillway.runner.v1.Register.labels:type_name -> spillway.runner.v1.Register.LabelsEntry
 	6,  // 8: spillway.runner.v1.Register.interruption:type_name -> spillway.runner.v1.Interruption
 	4,  // 9: spillway.runner.v1.Heartbeat.running:type_name -> spillway.runner.v1.RunningJob
 	6,  // 10: spillway.runner.v1.Heartbeat.interruption:type_name -> spillway.runner.v1.Interruption
 	0,  // 11: spillway.runner.v1.Interruption.kind:type_name -> spillway.runner.v1.InterruptionKind
-	19, // 12: spillway.runner.v1.Interruption.deadline:type_name -> google.protobuf.Timestamp
+	22, // 12: spillway.runner.v1.Interruption.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 13: spillway.runner.v1.JobRefused.code:type_name -> spillway.runner.v1.RefusalCode
-	20, // 14: spillway.runner.v1.JobStatus.result:type_name -> spillway.types.v1.JobResult
+	23, // 14: spillway.runner.v1.JobStatus.result:type_name -> spillway.types.v1.JobResult
 	12, // 15: spillway.runner.v1.RouterMessage.registered:type_name -> spillway.runner.v1.Registered
 	13, // 16: spillway.runner.v1.RouterMessage.assign:type_name -> spillway.runner.v1.Assign
 	14, // 17: spillway.runner.v1.RouterMessage.wait:type_name -> spillway.runner.v1.Wait
 	15, // 18: spillway.runner.v1.RouterMessage.cancel_job:type_name -> spillway.runner.v1.CancelJob
 	16, // 19: spillway.runner.v1.RouterMessage.drain:type_name -> spillway.runner.v1.Drain
-	21, // 20: spillway.runner.v1.RouterMessage.signal:type_name -> spillway.types.v1.Signal
+	24, // 20: spillway.runner.v1.RouterMessage.signal:type_name -> spillway.types.v1.Signal
 	17, // 21: spillway.runner.v1.RouterMessage.status_ack:type_name -> spillway.runner.v1.StatusAck
-	22, // 22: spillway.runner.v1.Registered.heartbeat_every:type_name -> google.protobuf.Duration
-	4,  // 23: spillway.runner.v1.Registered.superseded:type_name -> spillway.runner.v1.RunningJob
-	23, // 24: spillway.runner.v1.Assign.job:type_name -> spillway.types.v1.Job
-	22, // 25: spillway.runner.v1.Wait.retry_after:type_name -> google.protobuf.Duration
-	19, // 26: spillway.runner.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	2,  // 27: spillway.runner.v1.RunnerService.Connect:input_type -> spillway.runner.v1.RunnerMessage
-	11, // 28: spillway.runner.v1.RunnerService.Connect:output_type -> spillway.runner.v1.RouterMessage
-	28, // [28:29] is the sub-list for method output_type
-	27, // [27:28] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	18, // 22: spillway.runner.v1.RouterMessage.open_tunnel:type_name -> spillway.runner.v1.OpenTunnel
+	25, // 23: spillway.runner.v1.Registered.heartbeat_every:type_name -> google.protobuf.Duration
+	4,  // 24: spillway.runner.v1.Registered.superseded:type_name -> spillway.runner.v1.RunningJob
+	26, // 25: spillway.runner.v1.Assign.job:type_name -> spillway.types.v1.Job
+	25, // 26: spillway.runner.v1.Assign.alone_for:type_name -> google.protobuf.Duration
+	17, // 27: spillway.runner.v1.Assign.acks:type_name -> spillway.runner.v1.StatusAck
+	25, // 28: spillway.runner.v1.Wait.retry_after:type_name -> google.protobuf.Duration
+	22, // 29: spillway.runner.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	27, // 30: spillway.runner.v1.OpenTunnel.target:type_name -> spillway.debug.v1.Target
+	28, // 31: spillway.runner.v1.TunnelFrame.frame:type_name -> spillway.debug.v1.Frame
+	20, // 32: spillway.runner.v1.TunnelFrame.failed:type_name -> spillway.runner.v1.TunnelFailed
+	2,  // 33: spillway.runner.v1.RunnerService.Connect:input_type -> spillway.runner.v1.RunnerMessage
+	19, // 34: spillway.runner.v1.RunnerService.Tunnel:input_type -> spillway.runner.v1.TunnelFrame
+	11, // 35: spillway.runner.v1.RunnerService.Connect:output_type -> spillway.runner.v1.RouterMessage
+	19, // 36: spillway.runner.v1.RunnerService.Tunnel:output_type -> spillway.runner.v1.TunnelFrame
+	35, // [35:37] is the sub-list for method output_type
+	33, // [33:35] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_spillway_runner_v1_runner_proto_init() }
@@ -1576,6 +1898,12 @@ func file_spillway_runner_v1_runner_proto_init() {
 		(*RouterMessage_Drain)(nil),
 		(*RouterMessage_Signal)(nil),
 		(*RouterMessage_StatusAck)(nil),
+		(*RouterMessage_OpenTunnel)(nil),
+	}
+	file_spillway_runner_v1_runner_proto_msgTypes[17].OneofWrappers = []any{
+		(*TunnelFrame_TunnelId)(nil),
+		(*TunnelFrame_Frame)(nil),
+		(*TunnelFrame_Failed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1583,7 +1911,7 @@ func file_spillway_runner_v1_runner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_runner_v1_runner_proto_rawDesc), len(file_spillway_runner_v1_runner_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

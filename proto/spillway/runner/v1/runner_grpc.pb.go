@@ -27,6 +27,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	RunnerService_Connect_FullMethodName = "/spillway.runner.v1.RunnerService/Connect"
+	RunnerService_Tunnel_FullMethodName  = "/spillway.runner.v1.RunnerService/Tunnel"
 )
 
 // RunnerServiceClient is the client API for RunnerService service.
@@ -40,6 +41,10 @@ type RunnerServiceClient interface {
 	// fast: try again with backoff), Unavailable (the router is going away: try
 	// another), AlreadyExists (the machine id is connected with a newer stream).
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunnerMessage, RouterMessage], error)
+	// Tunnel is one session with a running job, which an OpenTunnel has asked for. The
+	// machine opens it on the connection of its Connect and names the tunnel first. NotFound:
+	// nobody waits for this tunnel of this machine's pool.
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
 type runnerServiceClient struct {
@@ -63,6 +68,19 @@ func (c *runnerServiceClient) Connect(ctx context.Context, opts ...grpc.CallOpti
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RunnerService_ConnectClient = grpc.BidiStreamingClient[RunnerMessage, RouterMessage]
 
+func (c *runnerServiceClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RunnerService_ServiceDesc.Streams[1], RunnerService_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelFrame, TunnelFrame]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RunnerService_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame]
+
 // RunnerServiceServer is the server API for RunnerService service.
 // All implementations must embed UnimplementedRunnerServiceServer
 // for forward compatibility.
@@ -74,6 +92,10 @@ type RunnerServiceServer interface {
 	// fast: try again with backoff), Unavailable (the router is going away: try
 	// another), AlreadyExists (the machine id is connected with a newer stream).
 	Connect(grpc.BidiStreamingServer[RunnerMessage, RouterMessage]) error
+	// Tunnel is one session with a running job, which an OpenTunnel has asked for. The
+	// machine opens it on the connection of its Connect and names the tunnel first. NotFound:
+	// nobody waits for this tunnel of this machine's pool.
+	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedRunnerServiceServer()
 }
 
@@ -86,6 +108,9 @@ type UnimplementedRunnerServiceServer struct{}
 
 func (UnimplementedRunnerServiceServer) Connect(grpc.BidiStreamingServer[RunnerMessage, RouterMessage]) error {
 	return status.Error(codes.Unimplemented, "method Connect not implemented")
+}
+func (UnimplementedRunnerServiceServer) Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error {
+	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
 }
 func (UnimplementedRunnerServiceServer) mustEmbedUnimplementedRunnerServiceServer() {}
 func (UnimplementedRunnerServiceServer) testEmbeddedByValue()                       {}
@@ -115,6 +140,13 @@ func _RunnerService_Connect_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RunnerService_ConnectServer = grpc.BidiStreamingServer[RunnerMessage, RouterMessage]
 
+func _RunnerService_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RunnerServiceServer).Tunnel(&grpc.GenericServerStream[TunnelFrame, TunnelFrame]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RunnerService_TunnelServer = grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]
+
 // RunnerService_ServiceDesc is the grpc.ServiceDesc for RunnerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -126,6 +158,12 @@ var RunnerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Connect",
 			Handler:       _RunnerService_Connect_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _RunnerService_Tunnel_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

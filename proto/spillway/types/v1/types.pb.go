@@ -166,7 +166,7 @@ type Capability struct {
 	Groups        []int64                `protobuf:"varint,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
 	Projects      []int64                `protobuf:"varint,6,rep,packed,name=projects,proto3" json:"projects,omitempty"`
 	Resources     *Resources             `protobuf:"bytes,7,opt,name=resources,proto3" json:"resources,omitempty"`
-	Origin        string                 `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"` // whose jobs: empty = Spillway's own queue, else the URL of a GitLab
+	Origin        string                 `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"` // whose jobs: empty = Spillway's own queue, "cell" = offered by another cell, else the URL of a GitLab
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,8 +265,8 @@ type Requirement struct {
 	Project   int64                  `protobuf:"varint,3,opt,name=project,proto3" json:"project,omitempty"`
 	Groups    []int64                `protobuf:"varint,4,rep,packed,name=groups,proto3" json:"groups,omitempty"` // ancestor groups of the project
 	Resources *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
-	// Who hands the job out: empty = Spillway's own queue, else the URL of a GitLab. A
-	// pushed job has none, whatever it says.
+	// Who hands the job out: empty = Spillway's own queue, "cell" = another cell, else the
+	// URL of a GitLab. A pushed job has none, whatever it says.
 	Origin        string `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,17 +346,22 @@ func (x *Requirement) GetOrigin() string {
 
 // Job is what a runner runs.
 type Job struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Requirement   *Requirement           `protobuf:"bytes,3,opt,name=requirement,proto3" json:"requirement,omitempty"`
-	Priority      int32                  `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"` // 0 first, at most 9
-	Script        string                 `protobuf:"bytes,5,opt,name=script,proto3" json:"script,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"` // unset: 1 h
-	NoRetry       bool                   `protobuf:"varint,8,opt,name=no_retry,json=noRetry,proto3" json:"no_retry,omitempty"`
-	MaxAttempts   int32                  `protobuf:"varint,9,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"` // 0: 3
-	SubmittedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=submitted_at,json=submittedAt,proto3" json:"submitted_at,omitempty"` // set by the control plane
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name        string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Requirement *Requirement           `protobuf:"bytes,3,opt,name=requirement,proto3" json:"requirement,omitempty"`
+	Priority    int32                  `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"` // 0 first, at most 9
+	Script      string                 `protobuf:"bytes,5,opt,name=script,proto3" json:"script,omitempty"`
+	Env         map[string]string      `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Timeout     *durationpb.Duration   `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"` // unset: 1 h
+	NoRetry     bool                   `protobuf:"varint,8,opt,name=no_retry,json=noRetry,proto3" json:"no_retry,omitempty"`
+	MaxAttempts int32                  `protobuf:"varint,9,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"` // 0: 3
+	SubmittedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=submitted_at,json=submittedAt,proto3" json:"submitted_at,omitempty"` // set by the control plane
+	// Better on a machine that ran a job with the same word lately (empty: one of the same
+	// project), and better not on one that runs a job with the same word now.
+	Affinity      string `protobuf:"bytes,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	AntiAffinity  string `protobuf:"bytes,12,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	Image         string `protobuf:"bytes,13,opt,name=image,proto3" json:"image,omitempty"` // what the job says that it runs in: for admission controllers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -461,6 +466,27 @@ func (x *Job) GetSubmittedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Job) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
+}
+
+func (x *Job) GetAntiAffinity() string {
+	if x != nil {
+		return x.AntiAffinity
+	}
+	return ""
+}
+
+func (x *Job) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
 // JobResult is how a job ended.
 type JobResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -538,6 +564,100 @@ func (x *JobResult) GetOutput() []byte {
 	return nil
 }
 
+// JobTransition is one change of a job's state. The changes of a job are numbered from 1,
+// its submission, without gaps.
+type JobTransition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	State         JobState               `protobuf:"varint,2,opt,name=state,proto3,enum=spillway.types.v1.JobState" json:"state,omitempty"`
+	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`                            // while it is with one
+	MachineId     string                 `protobuf:"bytes,5,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"` // while it is with one
+	At            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"` // as JobResult.reason, or a few words; empty: as it should be
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobTransition) Reset() {
+	*x = JobTransition{}
+	mi := &file_spillway_types_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobTransition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobTransition) ProtoMessage() {}
+
+func (x *JobTransition) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_types_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobTransition.ProtoReflect.Descriptor instead.
+func (*JobTransition) Descriptor() ([]byte, []int) {
+	return file_spillway_types_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *JobTransition) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *JobTransition) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *JobTransition) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobTransition) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *JobTransition) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *JobTransition) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *JobTransition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // JobRecord is a job with all that is known of it. Its job carries neither script nor env.
 type JobRecord struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
@@ -552,13 +672,20 @@ type JobRecord struct {
 	Result                *JobResult             `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
 	CapabilityFingerprint string                 `protobuf:"bytes,10,opt,name=capability_fingerprint,json=capabilityFingerprint,proto3" json:"capability_fingerprint,omitempty"` // of the pool that has it; empty while pending
 	JobClass              string                 `protobuf:"bytes,11,opt,name=job_class,json=jobClass,proto3" json:"job_class,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Its last transitions, at most 32, the oldest first; the last one brought it to state.
+	// List leaves them out.
+	Transitions []*JobTransition `protobuf:"bytes,12,rep,name=transitions,proto3" json:"transitions,omitempty"`
+	// It failed because max_attempts machines were lost under it, and is kept until an
+	// operator has it tried again (Retry) or a day is over.
+	Quarantined   bool  `protobuf:"varint,13,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	Lost          int32 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"` // machines that were lost under it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_spillway_types_v1_types_proto_msgTypes[5]
+	mi := &file_spillway_types_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +697,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_types_v1_types_proto_msgTypes[5]
+	mi := &file_spillway_types_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +710,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_spillway_types_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_spillway_types_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRecord) GetJob() *Job {
@@ -663,6 +790,27 @@ func (x *JobRecord) GetJobClass() string {
 	return ""
 }
 
+func (x *JobRecord) GetTransitions() []*JobTransition {
+	if x != nil {
+		return x.Transitions
+	}
+	return nil
+}
+
+func (x *JobRecord) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
+}
+
+func (x *JobRecord) GetLost() int32 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
 // Signal is demand per fingerprint.
 type Signal struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -677,7 +825,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_spillway_types_v1_types_proto_msgTypes[6]
+	mi := &file_spillway_types_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +837,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_types_v1_types_proto_msgTypes[6]
+	mi := &file_spillway_types_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +850,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_spillway_types_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_spillway_types_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Signal) GetFingerprint() string {
@@ -766,7 +914,7 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\aproject\x18\x03 \x01(\x03R\aproject\x12\x16\n" +
 	"\x06groups\x18\x04 \x03(\x03R\x06groups\x12:\n" +
 	"\tresources\x18\x05 \x01(\v2\x1c.spillway.types.v1.ResourcesR\tresources\x12\x16\n" +
-	"\x06origin\x18\x06 \x01(\tR\x06origin\"\xbc\x03\n" +
+	"\x06origin\x18\x06 \x01(\tR\x06origin\"\x93\x04\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12@\n" +
@@ -778,7 +926,10 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\bno_retry\x18\b \x01(\bR\anoRetry\x12!\n" +
 	"\fmax_attempts\x18\t \x01(\x05R\vmaxAttempts\x12=\n" +
 	"\fsubmitted_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\vsubmittedAt\x1a6\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\vsubmittedAt\x12\x1a\n" +
+	"\baffinity\x18\v \x01(\tR\baffinity\x12#\n" +
+	"\ranti_affinity\x18\f \x01(\tR\fantiAffinity\x12\x14\n" +
+	"\x05image\x18\r \x01(\tR\x05image\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
@@ -787,7 +938,16 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x1b\n" +
 	"\texit_code\x18\x04 \x01(\x05R\bexitCode\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\fR\x06output\"\xf2\x03\n" +
+	"\x06output\x18\x05 \x01(\fR\x06output\"\xef\x01\n" +
+	"\rJobTransition\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x121\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1b.spillway.types.v1.JobStateR\x05state\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x05 \x01(\tR\tmachineId\x12*\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\xec\x04\n" +
 	"\tJobRecord\x12(\n" +
 	"\x03job\x18\x01 \x01(\v2\x16.spillway.types.v1.JobR\x03job\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.spillway.types.v1.JobStateR\x05state\x12\x18\n" +
@@ -804,7 +964,10 @@ const file_spillway_types_v1_types_proto_rawDesc = "" +
 	"\x06result\x18\t \x01(\v2\x1c.spillway.types.v1.JobResultR\x06result\x125\n" +
 	"\x16capability_fingerprint\x18\n" +
 	" \x01(\tR\x15capabilityFingerprint\x12\x1b\n" +
-	"\tjob_class\x18\v \x01(\tR\bjobClass\"\xc6\x01\n" +
+	"\tjob_class\x18\v \x01(\tR\bjobClass\x12B\n" +
+	"\vtransitions\x18\f \x03(\v2 .spillway.types.v1.JobTransitionR\vtransitions\x12 \n" +
+	"\vquarantined\x18\r \x01(\bR\vquarantined\x12\x12\n" +
+	"\x04lost\x18\x0e \x01(\x05R\x04lost\"\xc6\x01\n" +
 	"\x06Signal\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x1d\n" +
 	"\n" +
@@ -837,7 +1000,7 @@ func file_spillway_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_spillway_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_spillway_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_spillway_types_v1_types_proto_goTypes = []any{
 	(JobState)(0),                 // 0: spillway.types.v1.JobState
 	(*Resources)(nil),             // 1: spillway.types.v1.Resources
@@ -845,32 +1008,36 @@ var file_spillway_types_v1_types_proto_goTypes = []any{
 	(*Requirement)(nil),           // 3: spillway.types.v1.Requirement
 	(*Job)(nil),                   // 4: spillway.types.v1.Job
 	(*JobResult)(nil),             // 5: spillway.types.v1.JobResult
-	(*JobRecord)(nil),             // 6: spillway.types.v1.JobRecord
-	(*Signal)(nil),                // 7: spillway.types.v1.Signal
-	nil,                           // 8: spillway.types.v1.Job.EnvEntry
-	(*durationpb.Duration)(nil),   // 9: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*JobTransition)(nil),         // 6: spillway.types.v1.JobTransition
+	(*JobRecord)(nil),             // 7: spillway.types.v1.JobRecord
+	(*Signal)(nil),                // 8: spillway.types.v1.Signal
+	nil,                           // 9: spillway.types.v1.Job.EnvEntry
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_spillway_types_v1_types_proto_depIdxs = []int32{
 	1,  // 0: spillway.types.v1.Capability.resources:type_name -> spillway.types.v1.Resources
 	1,  // 1: spillway.types.v1.Requirement.resources:type_name -> spillway.types.v1.Resources
 	3,  // 2: spillway.types.v1.Job.requirement:type_name -> spillway.types.v1.Requirement
-	8,  // 3: spillway.types.v1.Job.env:type_name -> spillway.types.v1.Job.EnvEntry
-	9,  // 4: spillway.types.v1.Job.timeout:type_name -> google.protobuf.Duration
-	10, // 5: spillway.types.v1.Job.submitted_at:type_name -> google.protobuf.Timestamp
+	9,  // 3: spillway.types.v1.Job.env:type_name -> spillway.types.v1.Job.EnvEntry
+	10, // 4: spillway.types.v1.Job.timeout:type_name -> google.protobuf.Duration
+	11, // 5: spillway.types.v1.Job.submitted_at:type_name -> google.protobuf.Timestamp
 	0,  // 6: spillway.types.v1.JobResult.state:type_name -> spillway.types.v1.JobState
-	4,  // 7: spillway.types.v1.JobRecord.job:type_name -> spillway.types.v1.Job
-	0,  // 8: spillway.types.v1.JobRecord.state:type_name -> spillway.types.v1.JobState
-	10, // 9: spillway.types.v1.JobRecord.claimed_at:type_name -> google.protobuf.Timestamp
-	10, // 10: spillway.types.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
-	10, // 11: spillway.types.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
-	5,  // 12: spillway.types.v1.JobRecord.result:type_name -> spillway.types.v1.JobResult
-	10, // 13: spillway.types.v1.Signal.at:type_name -> google.protobuf.Timestamp
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	0,  // 7: spillway.types.v1.JobTransition.state:type_name -> spillway.types.v1.JobState
+	11, // 8: spillway.types.v1.JobTransition.at:type_name -> google.protobuf.Timestamp
+	4,  // 9: spillway.types.v1.JobRecord.job:type_name -> spillway.types.v1.Job
+	0,  // 10: spillway.types.v1.JobRecord.state:type_name -> spillway.types.v1.JobState
+	11, // 11: spillway.types.v1.JobRecord.claimed_at:type_name -> google.protobuf.Timestamp
+	11, // 12: spillway.types.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
+	11, // 13: spillway.types.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
+	5,  // 14: spillway.types.v1.JobRecord.result:type_name -> spillway.types.v1.JobResult
+	6,  // 15: spillway.types.v1.JobRecord.transitions:type_name -> spillway.types.v1.JobTransition
+	11, // 16: spillway.types.v1.Signal.at:type_name -> google.protobuf.Timestamp
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_spillway_types_v1_types_proto_init() }
@@ -884,7 +1051,7 @@ func file_spillway_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_types_v1_types_proto_rawDesc), len(file_spillway_types_v1_types_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
