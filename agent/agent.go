@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -68,12 +69,21 @@ type agent struct {
 	drainLimit *time.Timer
 	linger     *time.Timer
 	forget     *time.Timer // when an order from before the registration is void
+	lonely     *time.Timer // when a job ends that may not go on without a router
+	aloneSince time.Time   // since when there is no router; zero = there is one
 
 	inbox     chan *runnerv1.RouterMessage
 	linkEnded chan error
-	started   chan attempt
+	started   chan jobStart
 	ended     chan jobEnd
 	jobs      sync.WaitGroup
+	tunnels   atomic.Int32 // sessions with jobs
+}
+
+// jobStart is what the goroutine of a job says first.
+type jobStart struct {
+	ref   attempt
+	place *shell.Place
 }
 
 // jobEnd is what the goroutine of a job says last.
@@ -114,9 +124,10 @@ func newAgent(o Options) *agent {
 		drainLimit: stoppedTimer(),
 		linger:     stoppedTimer(),
 		forget:     stoppedTimer(),
+		lonely:     stoppedTimer(),
 		inbox:      make(chan *runnerv1.RouterMessage), // unbuffered: a link's end comes after all it read
 		linkEnded:  make(chan error, 1),
-		started:    make(chan attempt),
+		started:    make(chan jobStart),
 		ended:      make(chan jobEnd),
 	}
 	if o.Beside != nil {
@@ -133,7 +144,7 @@ func stoppedTimer() *time.Timer {
 }
 
 func (a *agent) stopTimers() {
-	for _, t := range []*time.Timer{a.connect, a.beat, a.drainLimit, a.linger, a.forget} {
+	for _, t := range []*time.Timer{a.connect, a.beat, a.drainLimit, a.linger, a.forget, a.lonely} {
 		t.Stop()
 	}
 }
@@ -163,6 +174,8 @@ func (a *agent) run(ctx context.Context) {
 			a.endOfDrain()
 		case <-a.linger.C:
 			a.lingered = true
+		case <-a.lonely.C:
+			a.endAlone(time.Now())
 		case <-a.connect.C:
 			a.link = startLink(background, &a.o, a.registerMessage(), a.inbox, a.linkEnded)
 		case <-a.beat.C:
@@ -171,8 +184,8 @@ func (a *agent) run(ctx context.Context) {
 			a.linkIsGone(err)
 		case m := <-a.inbox:
 			a.receive(background, m)
-		case ref := <-a.started:
-			a.jobStarted(ref)
+		case start := <-a.started:
+			a.jobStarted(start)
 		case end := <-a.ended:
 			a.jobEnded(end)
 		}
@@ -192,6 +205,8 @@ func (a *agent) receive(ctx context.Context, m *runnerv1.RouterMessage) {
 		a.obeyDrain(m.Drain)
 	case *runnerv1.RouterMessage_StatusAck:
 		a.acknowledged(m.StatusAck)
+	case *runnerv1.RouterMessage_OpenTunnel:
+		a.openTunnel(m.OpenTunnel)
 	case *runnerv1.RouterMessage_Wait:
 		a.log.Debug("no job for now", "reason", m.Wait.GetReason(), "retry_after", m.Wait.GetRetryAfter().AsDuration())
 	case *runnerv1.RouterMessage_Signal:
@@ -209,6 +224,7 @@ func (a *agent) receive(ctx context.Context, m *runnerv1.RouterMessage) {
 // for ever whose router has no such order on record.
 func (a *agent) registered(r *runnerv1.Registered) {
 	a.registeredAt = time.Now()
+	a.foundRouter()
 	a.pool = r.GetPool()
 	if a.beside != nil && a.ordered {
 		a.forget.Reset(repeatedWithin)
@@ -261,6 +277,7 @@ func (a *agent) send(m *runnerv1.RunnerMessage) {
 func (a *agent) linkIsGone(err error) {
 	stable := !a.registeredAt.IsZero() && time.Since(a.registeredAt) >= stableAfter
 	a.link, a.registeredAt = nil, time.Time{}
+	a.lostRouter(time.Now())
 	a.beat.Stop()
 	if a.beside != nil {
 		a.beside.owed = 0 // the next router gives the order again

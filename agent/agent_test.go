@@ -34,6 +34,7 @@ func TestRegisterAndHeartbeat(t *testing.T) {
 	require.Equal(t, "1.2.3", register.GetVersion())
 	require.EqualValues(t, 2, register.GetCapacity())
 	require.Empty(t, register.GetRunning())
+	require.True(t, register.GetAcksInAssign())
 
 	all := func(*runnerv1.Heartbeat) bool { return true }
 	first := s.heartbeat(t, all)
@@ -257,6 +258,13 @@ func TestUnacknowledgedResultsAreBounded(t *testing.T) {
 	s.ack(t, "0", 1, false)
 	s.assign(t, "one-more", 2, script(":"))
 	require.Equal(t, "one-more", s.result(t).GetJobId())
+
+	next := script(":")
+	next.Id = "another"
+	s.send(t, &runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Assign{Assign: &runnerv1.Assign{
+		Job: next, Attempt: 1, Acks: []*runnerv1.StatusAck{{JobId: "1", Attempt: 1}},
+	}}})
+	require.Equal(t, "another", s.result(t).GetJobId(), "what comes along has made room")
 }
 
 // The router may be away for long, and come back at the same place.

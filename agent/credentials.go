@@ -2,11 +2,12 @@ package agent
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/spillway-ci/spillway/internal/tlsfiles"
 )
 
 // maxTokenBytes bounds a token [bytes]; a longer one is some other file.
@@ -40,38 +41,18 @@ func checkToken(token string) (string, error) {
 	return token, nil
 }
 
-// LoadTLS makes the TLS configuration for Options from PEM files. An empty caFile
-// stands for the system's authorities. certFile and keyFile, both or neither, are
-// this machine's own certificate; they are read at each connection, so that a
-// renewed one is taken up.
-func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate authorities: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("no certificate in %s", caFile)
-		}
-	}
+// LoadTLS makes the source of TLS for Options from PEM files. An empty caFile stands for
+// the system's authorities. certFile and keyFile, both or neither, are this machine's own
+// certificate. The files are looked at for each connection: what is replaced is taken up,
+// and what is of no use leaves in use what was there before, which kept is told; it may
+// be nil.
+func LoadTLS(caFile, certFile, keyFile string, kept func(error)) (func() *tls.Config, error) {
 	if (certFile == "") != (keyFile == "") {
 		return nil, errors.New("a client certificate needs both its certificate and its key")
 	}
-	if certFile == "" {
-		return config, nil
+	files, err := tlsfiles.Open(tlsfiles.Files{Cert: certFile, Key: keyFile, CA: caFile}, tlsfiles.Options{Kept: kept})
+	if err != nil {
+		return nil, fmt.Errorf("load the certificates: %w", err)
 	}
-	load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load the client certificate: %w", err)
-		}
-		return &pair, nil
-	}
-	if _, err := load(nil); err != nil {
-		return nil, err
-	}
-	config.GetClientCertificate = load
-	return config, nil
+	return func() *tls.Config { return files.Client("") }, nil
 }

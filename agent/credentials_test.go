@@ -97,7 +97,7 @@ func TestMutualTLS(t *testing.T) {
 	t.Cleanup(r.server.Stop)
 
 	certFile, keyFile := a.issue(t, "machine")
-	config, err := agent.LoadTLS(a.caFile(), certFile, keyFile)
+	config, err := agent.LoadTLS(a.caFile(), certFile, keyFile, nil)
 	require.NoError(t, err)
 	startAgent(t, r, func(o *agent.Options) { o.TLS = config })
 	r.accept(t)
@@ -115,7 +115,7 @@ func TestLoadTLSSaysWhatIsWrong(t *testing.T) {
 		"key of another":        {"", certFile, otherKey},
 		"certificate is absent": {"", certFile + ".absent", keyFile},
 	} {
-		_, err := agent.LoadTLS(files[0], files[1], files[2])
+		_, err := agent.LoadTLS(files[0], files[1], files[2], nil)
 		require.Error(t, err, name)
 	}
 }

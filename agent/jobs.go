@@ -31,6 +31,8 @@ type heldJob struct {
 	why      string // what the router gave as the reason
 	forget   bool   // nobody wants its result
 	timeout  time.Duration
+	aloneFor time.Duration // how long it may go on without a router; 0 = for as long as it takes
+	place    *shell.Place  // where it runs; nil: it has not started
 
 	result *typesv1.JobResult // set when it has ended
 	sentAt time.Time          // when result went out on this link; zero: not yet
@@ -68,8 +70,11 @@ func (a *agent) list(which func(*heldJob) bool) []*runnerv1.RunningJob {
 }
 
 // assign takes a job or gives it back. Being told twice of the same attempt
-// starts it once.
+// starts it once. What comes along is acknowledged first: it may be what kept the place.
 func (a *agent) assign(ctx context.Context, m *runnerv1.Assign) {
+	for _, ack := range m.GetAcks() {
+		a.acknowledged(ack)
+	}
 	ref := attempt{m.GetJob().GetId(), m.GetAttempt()}
 	if h := a.held[ref]; h != nil {
 		a.repeat(ref, h)
@@ -89,11 +94,11 @@ func (a *agent) assign(ctx context.Context, m *runnerv1.Assign) {
 		return
 	}
 	runCtx, stop := context.WithCancel(ctx)
-	a.held[ref] = &heldJob{stop: stop, timeout: job.EffectiveTimeout()}
+	a.held[ref] = &heldJob{stop: stop, timeout: job.EffectiveTimeout(), aloneFor: m.GetAloneFor().AsDuration()}
 	spec := a.spec(ref, job)
 	a.jobs.Go(func() {
 		defer stop()
-		outcome, err := shell.Run(runCtx, spec, func() { a.started <- ref })
+		outcome, err := shell.Run(runCtx, spec, func(p *shell.Place) { a.started <- jobStart{ref, p} })
 		a.ended <- jobEnd{ref, outcome, err}
 	})
 }
@@ -173,14 +178,15 @@ func (a *agent) spec(ref attempt, job *spillway.Job) shell.Spec {
 	)
 	return shell.Spec{
 		Parent: a.o.WorkDir, Script: job.Script, Env: env,
-		Timeout: job.EffectiveTimeout(), Grace: a.o.StopGrace, LogFile: a.o.JobLogs,
+		Timeout: job.EffectiveTimeout(), Grace: a.o.StopGrace, LogFile: a.o.JobLogs, Sockets: a.o.Debug,
 	}
 }
 
 // jobStarted accepts the job: only now is it sure that it can be run here.
-func (a *agent) jobStarted(ref attempt) {
+func (a *agent) jobStarted(start jobStart) {
+	ref := start.ref
 	h := a.held[ref]
-	h.accepted = true
+	h.accepted, h.place = true, start.place
 	a.log.Info("job started", "job", ref.job, "attempt", ref.number)
 	if h.forget {
 		return
@@ -203,7 +209,7 @@ func (a *agent) jobEnded(end jobEnd) {
 		delete(a.held, end.ref)
 		a.refuse(end.ref, startRefusal(end.err), end.err.Error())
 	default:
-		h.result = result(h, &end.outcome)
+		h.result, h.place = result(h, &end.outcome), nil
 		a.log.Info("job ended", "job", end.ref.job, "attempt", end.ref.number, "state", h.result.GetState(), "reason", h.result.GetReason(), "exit_code", h.result.GetExitCode())
 		a.deliver(end.ref, h)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -47,6 +48,15 @@ var (
 type link struct {
 	out    chan *runnerv1.RunnerMessage
 	cancel context.CancelCauseFunc
+	conn   atomic.Pointer[grpc.ClientConn] // nil while there is none
+}
+
+// connection is what the stream is on, for other calls; nil while there is none.
+func (l *link) connection() *grpc.ClientConn {
+	if l == nil {
+		return nil
+	}
+	return l.conn.Load()
 }
 
 // startLink connects in the background and sends register first. What the router
@@ -78,6 +88,7 @@ func (l *link) run(ctx context.Context, o *Options, inbox chan<- *runnerv1.Route
 		return fmt.Errorf("connect to %s: %w", o.Router, err)
 	}
 	defer conn.Close()
+	l.conn.Store(conn)
 
 	registering := time.AfterFunc(registerWithin, func() { l.cancel(errNotRegistered) })
 	defer registering.Stop()
@@ -102,7 +113,7 @@ func (l *link) run(ctx context.Context, o *Options, inbox chan<- *runnerv1.Route
 func dialOptions(o *Options) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
-		creds = credentials.NewTLS(o.TLS)
+		creds = credentials.NewTLS(o.TLS())
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"runtime"
 
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
@@ -17,11 +18,20 @@ func (a *agent) registerMessage() *runnerv1.RunnerMessage {
 		Capacity:   int32(a.toldCapacity()),
 		Version:    o.Version,
 		Running:    a.answersFor(),
-		Labels:     map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH},
+		Labels:     o.labels(),
 
 		Interruption: a.interruption(),
 		Unhealthy:    a.complaint(),
+		Tunnels:      a.o.Debug && a.beside == nil,
+		AcksInAssign: true,
 	}}}
+}
+
+// labels are those that were given, and the agent's own.
+func (o *Options) labels() map[string]string {
+	all := map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH}
+	maps.Copy(all, o.Labels)
+	return all
 }
 
 func heartbeatMessage(h *runnerv1.Heartbeat) *runnerv1.RunnerMessage {

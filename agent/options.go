@@ -45,6 +45,11 @@ const (
 	MaxIDBytes = 128
 	// MaxVersionBytes bounds the version [bytes].
 	MaxVersionBytes = 64
+	// MaxLabels bounds the labels that are given [labels]; some of the router's limit are
+	// the agent's own. MaxLabelNameBytes and MaxLabelValueBytes bound each [bytes].
+	MaxLabels          = 32
+	MaxLabelNameBytes  = 63
+	MaxLabelValueBytes = 255
 )
 
 // Options say what machine this is and how it reaches its router.
@@ -53,10 +58,11 @@ type Options struct {
 	// Token returns the runner token. It is asked at each connection, so that a
 	// replaced token is taken up.
 	Token func() (string, error)
-	// TLS is how the router proves who it is. nil: plaintext, which is refused for
-	// any address but a loopback one, since the token and the jobs' secrets would
-	// be readable on the way.
-	TLS *tls.Config
+	// TLS returns how the router proves who it is. It is asked at each connection, so
+	// that replaced certificates are taken up. nil: plaintext, which is refused for any
+	// address but a loopback one, since the token and the jobs' secrets would be readable
+	// on the way.
+	TLS func() *tls.Config
 	// Dial replaces the network, for tests; nil normally.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
@@ -64,8 +70,14 @@ type Options struct {
 	InstanceID string // the provider's id of the instance this runs on
 	Capacity   int    // jobs at once
 	Version    string // of this program
-	WorkDir    string // existing directory for the jobs' private ones; empty: the system's temporary one
-	JobLogs    bool   // keep each job's whole output in its directory while it runs
+	// Labels say where the machine is, for the choice of machines: zone, distance.
+	Labels  map[string]string
+	WorkDir string // existing directory for the jobs' private ones; empty: the system's temporary one
+	JobLogs bool   // keep each job's whole output in its directory while it runs
+
+	// Debug allows sessions with the jobs that run here, for those whom the router lets: a
+	// command as the jobs' user, the ports of this machine's loopback, the jobs' sockets.
+	Debug bool
 
 	// Drain, once closed, has the machine take no more jobs and leave when those it
 	// has have ended, after DrainTimeout at the latest. nil: never.
@@ -116,6 +128,11 @@ func (o *Options) validate() error {
 	check(!shortText(o.MachineID, MaxIDBytes), "machine id: use at most %d printable ASCII characters without blanks", MaxIDBytes)
 	check(!shortText(o.InstanceID, MaxIDBytes), "instance id: use at most %d printable ASCII characters without blanks", MaxIDBytes)
 	check(!shortText(o.Version, MaxVersionBytes), "version: use at most %d printable ASCII characters without blanks", MaxVersionBytes)
+	check(len(o.Labels) > MaxLabels, "%d labels, at most %d are allowed", len(o.Labels), MaxLabels)
+	for name, value := range o.Labels {
+		check(name == "" || !shortText(name, MaxLabelNameBytes) || !shortText(value, MaxLabelValueBytes),
+			"label %.80q: use at most %d (name) and %d (value) printable ASCII characters without blanks", name, MaxLabelNameBytes, MaxLabelValueBytes)
+	}
 	least := 1
 	if o.Beside != nil {
 		least = 0 // what the runner says

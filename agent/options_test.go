@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,17 @@ func TestInvalidOptions(t *testing.T) {
 		"router without port":      func(o *agent.Options) { o.Router = "127.0.0.1" },
 		"plaintext beyond machine": func(o *agent.Options) { o.Router = "192.0.2.1:1" },
 		"plaintext to a name":      func(o *agent.Options) { o.Router = "router.example:1" },
+		"a label with a blank":     func(o *agent.Options) { o.Labels = map[string]string{"zone": "here or there"} },
+		"a label without a name":   func(o *agent.Options) { o.Labels = map[string]string{"": "x"} },
+		"a long label": func(o *agent.Options) {
+			o.Labels = map[string]string{"zone": strings.Repeat("x", agent.MaxLabelValueBytes+1)}
+		},
+		"too many labels": func(o *agent.Options) {
+			o.Labels = map[string]string{}
+			for i := range agent.MaxLabels + 1 {
+				o.Labels[strconv.Itoa(i)] = "x"
+			}
+		},
 		"no token":                 func(o *agent.Options) { o.Token = nil },
 		"capacity too small":       func(o *agent.Options) { o.Capacity = 0 },
 		"capacity too large":       func(o *agent.Options) { o.Capacity = 1001 },
@@ -46,7 +58,7 @@ func TestTLSReachesBeyondTheMachine(t *testing.T) {
 	r := startRouter(t)
 	m := startAgent(t, r, func(o *agent.Options) {
 		o.Router = "router.invalid:1"
-		o.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
+		o.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }
 	})
 	m.cut(errCut)
 	require.ErrorIs(t, m.requireEnd(t), errCut)

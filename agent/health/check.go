@@ -95,7 +95,7 @@ func (c Check) Run(ctx context.Context, news chan<- string) {
 // once says why the check failed; empty when it didn't. One that can't be started
 // has failed: this machine could start no job either.
 func (c *Check) once(ctx context.Context) (why string) {
-	out, err := shell.Run(ctx, shell.Spec{Parent: c.WorkDir, Script: c.Command, Timeout: timeout, Grace: grace}, func() {})
+	out, err := shell.Run(ctx, shell.Spec{Parent: c.WorkDir, Script: c.Command, Timeout: timeout, Grace: grace}, func(*shell.Place) {})
 	switch {
 	case err != nil:
 		why = fmt.Sprintf("health check not started: %v", err)

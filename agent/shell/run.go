@@ -16,13 +16,13 @@ import (
 // also those that left its process group.
 const markName = "SPILLWAY_RUN"
 
-// Run runs spec's script, calls onStart once it runs, and returns when it has
-// ended and nothing of it is left. When ctx ends, the script is stopped: SIGTERM
+// Run runs spec's script, calls onStart once it runs, with where it does, and returns
+// when it has ended and nothing of it is left. When ctx ends, the script is stopped: SIGTERM
 // to its process group, SIGKILL to what is left after spec.Grace.
 //
 // An error means that the script was not started; ErrInvalid, that it never will
 // be.
-func Run(ctx context.Context, spec Spec, onStart func()) (Outcome, error) {
+func Run(ctx context.Context, spec Spec, onStart func(*Place)) (Outcome, error) {
 	if err := spec.validate(); err != nil {
 		return Outcome{}, err
 	}
@@ -30,8 +30,16 @@ func Run(ctx context.Context, spec Spec, onStart func()) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out, err := runIn(ctx, dir, &spec, onStart)
-	return finish(out, err, dir.remove())
+	var sockets *socketDir
+	if spec.Sockets {
+		if sockets, err = makeSocketDir(dir); err != nil {
+			return finish(Outcome{}, err, dir.remove())
+		}
+	}
+	mark := rand.Text()
+	place := newPlace(dir, environment(dir, sockets, spec.Env, mark), sockets)
+	out, err := runIn(ctx, place, mark, &spec, onStart)
+	return finish(out, err, errors.Join(place.remove(), dir.remove()))
 }
 
 func finish(out Outcome, err, cleanUp error) (Outcome, error) {
@@ -42,15 +50,15 @@ func finish(out Outcome, err, cleanUp error) (Outcome, error) {
 	return out, nil
 }
 
-func runIn(ctx context.Context, dir *workDir, spec *Spec, onStart func()) (Outcome, error) {
+func runIn(ctx context.Context, place *Place, mark string, spec *Spec, onStart func(*Place)) (Outcome, error) {
+	dir := place.dir
 	output, err := newOutput(dir, spec.LogFile)
 	if err != nil {
 		return Outcome{}, err
 	}
-	mark := rand.Text()
 	cmd := exec.Command("/bin/sh", dir.script())
 	cmd.Dir = dir.project()
-	cmd.Env = environment(dir, spec.Env, mark)
+	cmd.Env = place.env
 	cmd.Stdout, cmd.Stderr = output.pipe, output.pipe
 	cmd.SysProcAttr = ownGroup()
 
@@ -63,9 +71,9 @@ func runIn(ctx context.Context, dir *workDir, spec *Spec, onStart func()) (Outco
 		return Outcome{}, fmt.Errorf("start the script: %w", err)
 	}
 	output.follow()
-	onStart()
+	onStart(place)
 
-	cause := await(ctx, cmd.Process.Pid, sign{markName + "=" + mark, dir.root}, spec)
+	cause := await(ctx, cmd.Process.Pid, sign{markName + "=" + mark, dir.root}, spec, place.close)
 	exitCode := reap(cmd)
 	if cause == TimedOut {
 		exitCode = TimedOutExitCode
@@ -76,7 +84,7 @@ func runIn(ctx context.Context, dir *workDir, spec *Spec, onStart func()) (Outco
 
 // environment is all that a script sees: its own variables over a minimal set,
 // and nothing of this process, which holds the runner's token.
-func environment(dir *workDir, own []string, mark string) []string {
+func environment(dir *workDir, sockets *socketDir, own []string, mark string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -86,13 +94,17 @@ func environment(dir *workDir, own []string, mark string) []string {
 		"SHELL=/bin/sh", "LANG=C.UTF-8", "CI_PROJECT_DIR=" + dir.project(),
 	}
 	env = append(env, own...)
+	if sockets != nil {
+		env = append(env, SocketDirName+"="+sockets.path)
+	}
 	return append(env, markName+"="+mark)
 }
 
 // await returns when the script has ended and none of its processes is left. The
 // script itself is not reaped yet: until then its process id, which is its
-// group's too, can't be given to anybody else.
-func await(ctx context.Context, pid int, ours sign, spec *Spec) Cause {
+// group's too, can't be given to anybody else. closing is called before what is left is
+// looked for.
+func await(ctx context.Context, pid int, ours sign, spec *Spec, closing func()) Cause {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -113,6 +125,7 @@ func await(ctx context.Context, pid int, ours sign, spec *Spec) Cause {
 		terminateGroup(pid)
 		awaitGroupEnd(pid, exited, spec.Grace)
 	}
+	closing()
 	killGroup(pid)
 	killMarked(pid, ours)
 	<-exited

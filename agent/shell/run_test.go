@@ -26,7 +26,7 @@ func spec(t *testing.T, script string) shell.Spec {
 
 func run(t *testing.T, s shell.Spec) shell.Outcome {
 	t.Helper()
-	out, err := shell.Run(t.Context(), s, func() {})
+	out, err := shell.Run(t.Context(), s, func(*shell.Place) {})
 	require.NoError(t, err)
 	require.NoError(t, out.CleanUp)
 	requireEmpty(t, s.Parent)
@@ -117,7 +117,7 @@ func TestX13_TheFirstReasonCounts(t *testing.T) {
 			s := spec(t, `cd `+dir+`; trap ": >told" TERM; : >ready; n=0; while [ $n -lt 50 ]; do [ ! -e told ] || n=$((n+1)); sleep 0.05; done`)
 			s.Timeout = c.timeout
 			ctx, stop := context.WithCancel(t.Context())
-			out, err := shell.Run(ctx, s, func() { stopWhenExists(t, filepath.Join(dir, c.stopOn), stop) })
+			out, err := shell.Run(ctx, s, func(*shell.Place) { stopWhenExists(t, filepath.Join(dir, c.stopOn), stop) })
 			require.NoError(t, err)
 			require.Equal(t, c.want, out.Cause)
 			require.FileExists(t, filepath.Join(dir, "told"))
@@ -133,7 +133,7 @@ func TestGraceIsForTheWholeGroup(t *testing.T) {
 	tidied, ready := filepath.Join(dir, "tidied"), filepath.Join(dir, "ready")
 	s := spec(t, `sh -c 'trap "sleep 0.3; : >`+tidied+`; exit" TERM; : >`+ready+`; while :; do sleep 0.05; done' & wait`)
 	ctx, stop := context.WithCancel(t.Context())
-	out, err := shell.Run(ctx, s, func() { stopWhenExists(t, ready, stop) })
+	out, err := shell.Run(ctx, s, func(*shell.Place) { stopWhenExists(t, ready, stop) })
 	require.NoError(t, err)
 	require.Equal(t, shell.Stopped, out.Cause)
 	require.FileExists(t, tidied)
@@ -158,9 +158,9 @@ func TestNothingIsLeft(t *testing.T) {
 				s.Grace = 300 * time.Millisecond
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				onStart := func() {}
+				onStart := func(*shell.Place) {}
 				if end != "" {
-					onStart = func() { stopWhenExists(t, pidFile, stop) }
+					onStart = func(*shell.Place) { stopWhenExists(t, pidFile, stop) }
 				}
 				out, err := shell.Run(ctx, s, onStart)
 				require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestInvalidSpecs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := spec(t, "true")
 			change(&s)
-			_, err := shell.Run(t.Context(), s, func() { t.Error("it started") })
+			_, err := shell.Run(t.Context(), s, func(*shell.Place) { t.Error("it started") })
 			require.ErrorIs(t, err, shell.ErrInvalid)
 			require.NotContains(t, err.Error(), "secret")
 			requireEmpty(t, s.Parent)
@@ -253,7 +253,7 @@ func TestInvalidSpecs(t *testing.T) {
 func TestNoPlaceForTheWorkDirectory(t *testing.T) {
 	s := spec(t, "true")
 	s.Parent = filepath.Join(s.Parent, "absent")
-	_, err := shell.Run(t.Context(), s, func() { t.Error("it started") })
+	_, err := shell.Run(t.Context(), s, func(*shell.Place) { t.Error("it started") })
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NotErrorIs(t, err, shell.ErrInvalid)
 }

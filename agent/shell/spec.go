@@ -37,6 +37,7 @@ type Spec struct {
 	Timeout time.Duration
 	Grace   time.Duration // between SIGTERM and SIGKILL
 	LogFile bool          // also write the output to output.log in the private directory
+	Sockets bool          // make a directory for sockets, which $SPILLWAY_SOCKET_DIR names
 }
 
 func (s *Spec) validate() error {

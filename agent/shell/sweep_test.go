@@ -19,7 +19,7 @@ func TestProcessesInExecveDoNotGetAway(t *testing.T) {
 		_, err := Run(t.Context(), Spec{
 			Parent: t.TempDir(), Env: []string{mine}, Timeout: time.Minute, Grace: time.Second,
 			Script: "echo 'exec sh ./again' >again; setsid sh ./again & sleep 0.01",
-		}, func() {})
+		}, func(*Place) {})
 		require.NoError(t, err)
 		for pid := range processes() {
 			environ, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")

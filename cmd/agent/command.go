@@ -17,6 +17,9 @@ import (
 // tokenVariable holds the runner token when no file does.
 const tokenVariable = "SPILLWAY_RUNNER_TOKEN"
 
+// debugVariable says whether sessions with jobs are allowed, when no flag does.
+const debugVariable = "SPILLWAY_DEBUG"
+
 // cloudVariable names the cloud when no flag does: an image may know it.
 const cloudVariable = "SPILLWAY_CLOUD"
 
@@ -25,6 +28,10 @@ const longHelp = `Takes jobs from a Spillway router and runs their scripts with 
 The runner token says which pool this machine belongs to. It comes from
 --token-file, which is read again at each connection, or from the environment
 variable ` + tokenVariable + `.
+
+With --debug on, holders of the control plane's role "debug" may look into the jobs that
+run here, over the connection that this machine has opened: it listens on nothing. They
+can do what the jobs can. It is off unless this machine's owner says otherwise.
 
 With --cloud the machine asks its cloud's metadata service which instance it is and
 whether that is about to be taken away (a spot notice, maintenance, a terminating
@@ -53,6 +60,7 @@ type flags struct {
 	ca, cert, key                string
 	plaintext                    bool
 	cloud, metadataEndpoint      string
+	debug                        string
 	check                        health.Check
 	sidecar                      sidecarFlags
 	options                      agent.Options
@@ -105,13 +113,15 @@ func (f *flags) declare(command *cobra.Command) {
 	set.IntVar(&f.check.Failures, "health-check-failures", health.DefaultFailures, "failures in a row until it is believed")
 	set.StringVar(&f.options.MachineID, "machine-id", "", "id of this process (default random)")
 	set.IntVar(&f.options.Capacity, "capacity", 1, "jobs at once")
+	set.StringToStringVar(&f.options.Labels, "label", nil, "where this machine is, for the choice of machines: zone=NAME, distance=NUMBER; may be repeated")
 	set.StringVar(&f.workDir, "work-dir", "", "directory for the jobs' private ones, made if absent (default the system's temporary one)")
 	set.BoolVar(&f.options.JobLogs, "job-logs", false, "keep each job's whole output in output.log of its directory while it runs")
+	set.StringVar(&f.debug, "debug", cmp.Or(os.Getenv(debugVariable), "off"), "on: whom the control plane gives the role debug may run commands as the jobs' user, and reach the jobs' sockets and this machine's loopback (else $"+debugVariable+")")
 	set.DurationVar(&f.options.DrainTimeout, "drain-timeout", agent.DefaultDrainTimeout, "how long jobs may go on after SIGTERM")
 	set.DurationVar(&f.options.StopGrace, "stop-grace", agent.DefaultStopGrace, "how long a job that is to end gets between SIGTERM and SIGKILL")
 	set.BoolVar(&f.plaintext, "plaintext", false, "no TLS; for a router on a loopback address only")
-	set.StringVar(&f.ca, "ca-file", "", "PEM file of the authorities that may vouch for the router (default the system's)")
-	set.StringVar(&f.cert, "cert", "", "PEM file of this machine's certificate, for mutual TLS")
+	set.StringVar(&f.ca, "ca-file", "", "PEM file of the authorities that may vouch for the router (default the system's); read again when it changes")
+	set.StringVar(&f.cert, "cert", "", "PEM file of this machine's certificate, for mutual TLS; read again when it changes")
 	set.StringVar(&f.key, "key", "", "PEM file of its key")
 	f.sidecar.declare(command)
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -129,6 +139,10 @@ func (f *flags) complete(command *cobra.Command) (agent.Options, error) {
 	if o.DrainTimeout <= 0 || o.StopGrace <= 0 {
 		return o, fmt.Errorf("%w: --drain-timeout and --stop-grace must be more than 0", errUsage)
 	}
+	if f.debug != "on" && f.debug != "off" {
+		return o, fmt.Errorf("%w: --debug %q: use on or off", errUsage, f.debug)
+	}
+	o.Debug = f.debug == "on"
 	if err := f.checkSelf(); err != nil {
 		return o, err
 	}
@@ -169,10 +183,9 @@ func (f *flags) credentials(o *agent.Options) error {
 		}
 		return nil
 	}
-	config, err := agent.LoadTLS(f.ca, f.cert, f.key)
-	if err != nil {
-		return err
-	}
-	o.TLS = config
-	return nil
+	var err error
+	o.TLS, err = agent.LoadTLS(f.ca, f.cert, f.key, func(err error) {
+		o.Log.Warn("certificates on disk are of no use; the ones before stay in use", "error", err)
+	})
+	return err
 }

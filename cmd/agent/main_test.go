@@ -284,6 +284,7 @@ func TestCommandLine(t *testing.T) {
 		"no capacity":             {[]string{"--plaintext", "--router", "127.0.0.1:1", "--capacity", "0"}, exitUsage, "capacity"},
 		"no drain timeout":        {[]string{"--plaintext", "--router", "127.0.0.1:1", "--drain-timeout", "0"}, exitUsage, "drain-timeout"},
 		"log level":               {[]string{"--plaintext", "--router", "127.0.0.1:1", "--log-level", "loud"}, exitUsage, "loud"},
+		"debugging":               {[]string{"--plaintext", "--router", "127.0.0.1:1", "--debug", "perhaps"}, exitUsage, "on or off"},
 		"cloud":                   {[]string{"--plaintext", "--router", "127.0.0.1:1", "--cloud", "azure"}, exitUsage, "aws, gce"},
 		"metadata elsewhere":      {[]string{"--plaintext", "--router", "127.0.0.1:1", "--cloud", "aws", "--metadata-endpoint", "http://192.0.2.1"}, exitUsage, "link-local"},
 		"restless health check":   {[]string{"--plaintext", "--router", "127.0.0.1:1", "--health-check", "true", "--health-check-every", "1ms"}, exitUsage, "health-check-every"},
