@@ -5,17 +5,24 @@ import "time"
 // Config is one valid file. Every default is filled in. It is a value: a reload
 // makes a new one, nobody changes this one.
 type Config struct {
-	Listen    Listen              `yaml:"listen"`
-	Store     Store               `yaml:"store"`
-	Replica   string              `yaml:"replica,omitempty"` // empty: see ReplicaName
-	Tick      time.Duration       `yaml:"tick"`
-	Debounce  time.Duration       `yaml:"debounce"`
-	Log       Log                 `yaml:"log"`
-	Timeouts  Timeouts            `yaml:"timeouts"`
-	PluginDir string              `yaml:"plugin_dir,omitempty"`
-	Providers map[string]Provider `yaml:"providers,omitempty"`
-	GitLab    *GitLab             `yaml:"gitlab,omitempty"`
-	Pools     []Pool              `yaml:"pools"`
+	Listen      Listen              `yaml:"listen"`
+	Store       Store               `yaml:"store"`
+	Replica     string              `yaml:"replica,omitempty"` // empty: see ReplicaName
+	Tick        time.Duration       `yaml:"tick"`
+	Debounce    time.Duration       `yaml:"debounce"`
+	Log         Log                 `yaml:"log"`
+	Timeouts    Timeouts            `yaml:"timeouts"`
+	PluginDir   string              `yaml:"plugin_dir,omitempty"`
+	Providers   map[string]Provider `yaml:"providers,omitempty"`
+	GitLab      *GitLab             `yaml:"gitlab,omitempty"`
+	Access      []Access            `yaml:"access,omitempty"` // empty: whoever can connect, except for debugging
+	Audit       Audit               `yaml:"audit,omitempty"`
+	Router      Router              `yaml:"router"`
+	Admission   Admission           `yaml:"admission,omitempty"`
+	Coordinator Coordinator         `yaml:"coordinator"`
+	Cells       *Cells              `yaml:"cells,omitempty"`
+	Debug       Debug               `yaml:"debug"`
+	Pools       []Pool              `yaml:"pools"`
 
 	opts     Options
 	tree     tree
@@ -32,7 +39,9 @@ type Listen struct {
 	GitLab string `yaml:"gitlab,omitempty"`
 	// JobRouter is GitLab Runner's Job Router protocol (gRPC). Empty without route mode.
 	JobRouter string `yaml:"job_router,omitempty"`
-	TLS       TLS    `yaml:"tls,omitempty"`
+	// Debug is the way to HTTP servers of running jobs (HTTP). Empty: there is none.
+	Debug string `yaml:"debug,omitempty"`
+	TLS   TLS    `yaml:"tls,omitempty"`
 	// InsecureLoopback lets a listener without TLS exist on a loopback address. No
 	// setting lets one exist on any other address.
 	InsecureLoopback bool `yaml:"insecure_loopback"`
@@ -113,19 +122,20 @@ type Provider struct {
 
 // Pool is one pool as the file has it.
 type Pool struct {
-	Name                string       `yaml:"name"`
-	Mode                string       `yaml:"mode"` // orchestrate | observe | route: who hands the jobs out
-	GitLab              *PoolGitLab  `yaml:"gitlab,omitempty"`
-	Observe             *Observe     `yaml:"observe,omitempty"`
-	Capability          Capability   `yaml:"capability"`
-	Priority            int          `yaml:"priority"`
-	CapacityPerInstance int          `yaml:"capacity_per_instance"` // jobs
-	CostPerJob          float64      `yaml:"cost_per_job,omitempty"`
-	Provider            string       `yaml:"provider,omitempty"`
-	Group               string       `yaml:"group"` // default: the name
-	RunnerToken         SecretSource `yaml:"runner_token,omitempty"`
-	Count               *Count       `yaml:"count,omitempty"`
-	Policy              Policy       `yaml:"policy"`
+	Name                string        `yaml:"name"`
+	Mode                string        `yaml:"mode"` // orchestrate | observe | route: who hands the jobs out
+	GitLab              *PoolGitLab   `yaml:"gitlab,omitempty"`
+	Observe             *Observe      `yaml:"observe,omitempty"`
+	Capability          Capability    `yaml:"capability"`
+	Priority            int           `yaml:"priority"`
+	CapacityPerInstance int           `yaml:"capacity_per_instance"` // jobs
+	CostPerJob          float64       `yaml:"cost_per_job,omitempty"`
+	SpillAfter          time.Duration `yaml:"spill_after"` // default: the router's
+	Provider            string        `yaml:"provider,omitempty"`
+	Group               string        `yaml:"group"` // default: the name
+	RunnerToken         SecretSource  `yaml:"runner_token,omitempty"`
+	Count               *Count        `yaml:"count,omitempty"`
+	Policy              Policy        `yaml:"policy"`
 }
 
 // Count is a number that says how many jobs the pool has and not which: a metric of
@@ -173,7 +183,7 @@ type Policy struct {
 	IdleCount       int           `yaml:"idle_count"`
 	IdleFactor      float64       `yaml:"idle_factor"`
 	IdleTime        time.Duration `yaml:"idle_time"`
-	MaxUses         int           `yaml:"max_uses"` // jobs; 0 = no limit
+	MaxUses         int           `yaml:"max_uses"` // jobs; 0 = no limit; without effect in mode observe
 	Tolerance       float64       `yaml:"tolerance"`
 	ScaleOut        ScaleOut      `yaml:"scale_out"`
 	ScaleIn         ScaleIn       `yaml:"scale_in"`

@@ -58,7 +58,7 @@ func (c *Config) Lifecycles() map[string]Lifecycle {
 	for _, p := range c.Pools {
 		m[p.Name] = Lifecycle{
 			IdleTime:        p.Policy.IdleTime,
-			MaxUses:         p.Policy.MaxUses,
+			MaxUses:         p.maxUses(),
 			RegisterTimeout: p.Policy.RegisterTimeout,
 			SilentTimeout:   p.Policy.SilentTimeout,
 			SilentAfter:     c.Timeouts.Silent,
@@ -96,10 +96,20 @@ func (c *Config) ReplicaName() string {
 // capacity is how many jobs one instance runs at once. One that takes at most so
 // many in its life never runs more at once.
 func (p *Pool) capacity() int {
-	if p.Policy.MaxUses > 0 {
-		return min(p.CapacityPerInstance, p.Policy.MaxUses)
+	if uses := p.maxUses(); uses > 0 {
+		return min(p.CapacityPerInstance, uses)
 	}
 	return p.CapacityPerInstance
+}
+
+// maxUses is policy.max_uses where somebody counts: of what GitLab hands out to the
+// runners neither their metrics nor a sidecar tell how many there ever were on an
+// instance, over its runner's restarts.
+func (p *Pool) maxUses() int {
+	if p.Mode == ModeObserve {
+		return 0
+	}
+	return p.Policy.MaxUses
 }
 
 func (p *Pool) spillway() spillway.Pool {
@@ -109,9 +119,10 @@ func (p *Pool) spillway() spillway.Pool {
 		Priority:            p.Priority,
 		CapacityPerInstance: p.capacity(),
 		CostPerJob:          p.CostPerJob,
+		SpillAfter:          p.SpillAfter,
 		Provider:            p.Provider,
 		Group:               p.Group,
-		MaxUses:             p.Policy.MaxUses,
+		MaxUses:             p.maxUses(),
 	}
 }
 

@@ -46,11 +46,12 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	require.Equal(t, config.DefaultGitLab, example.Listen.GitLab)
 	require.Equal(t, config.DefaultJobRouter, example.Listen.JobRouter)
-	example.Listen.TLS, example.Listen.GitLab, example.Listen.JobRouter = config.TLS{}, "", ""
+	example.Listen.TLS, example.Listen.GitLab, example.Listen.JobRouter, example.Listen.Debug = config.TLS{}, "", "", ""
 	require.Equal(t, defaults.Listen, example.Listen)
 	require.Equal(t, defaults.Tick, example.Tick)
 	require.Equal(t, defaults.Debounce, example.Debounce)
 	require.Equal(t, defaults.Log, example.Log)
+	require.Equal(t, defaults.Coordinator, example.Coordinator)
 	require.Equal(t, defaults.Timeouts, example.Timeouts)
 	require.Equal(t, defaults.Pools[0].Policy, example.Pools[0].Policy)
 

@@ -106,6 +106,7 @@ func TestC20_BlindPoolsAreNamed(t *testing.T) {
 		{"no proof", token, "observe: {drain: hook}", "cannot_drain: nothing proves that an instance is idle"},
 		{"half a proof", token, "observe: {drain: hook, metrics: {}}", "cannot_drain: metrics alone don't prove"},
 		{"no demand", "", "observe: {drain: sidecar}\nrunner_token: {env: A}", "will never scale out by itself"},
+		{"no uses", token, "gitlab: {runner_id: 1}\nobserve: {drain: sidecar}\nrunner_token: {env: A}\npolicy: {max_uses: 1}", "has no effect: GitLab hands this pool's jobs out, and nothing counts them by instance"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parsed, err := config.Parse("f", []byte(gitlab(c.section, "mode: observe\ncapability: {tags: [x]}\n"+c.pool)))
@@ -116,5 +117,27 @@ func TestC20_BlindPoolsAreNamed(t *testing.T) {
 			}
 			require.Contains(t, strings.Join(texts, "\n"), c.want)
 		})
+	}
+}
+
+// Where GitLab hands the jobs out nobody counts the uses of an instance: the setting
+// makes it no smaller either.
+func TestMaxUsesIsOfModesThatCount(t *testing.T) {
+	const pool = "capability: {tags: [x]}\nobserve: {drain: sidecar}\nrunner_token: {env: A}\ngitlab: {runner_id: 1, token: {env: B}}\ncapacity_per_instance: 4\npolicy: {max_uses: 2}"
+	for mode, want := range map[string]struct{ uses, capacity int }{"observe": {0, 4}, "route": {2, 2}} {
+		c, err := config.Parse("f", []byte(gitlab(token+", route: {server_url: 'grpc://127.0.0.1:1'}", "mode: "+mode+"\n"+pool)))
+		require.NoError(t, err)
+		p := c.SpillwayPools()[0]
+		require.Equal(t, want.uses, p.MaxUses, mode)
+		require.Equal(t, want.uses, c.Lifecycles()[p.Name].MaxUses, mode)
+		require.Equal(t, want.capacity, p.CapacityPerInstance, mode)
+		require.Equal(t, want.capacity, c.Policies()[p.Name].CapacityPerInstance, mode)
+		warned := 0
+		for _, w := range c.Warnings() {
+			if strings.Contains(w.Text, "nothing counts them by instance") {
+				warned++
+			}
+		}
+		require.Equal(t, want.uses == 0, warned == 1, mode)
 	}
 }

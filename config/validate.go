@@ -82,11 +82,17 @@ func (v *validator) run() {
 		"%s cannot name a replica; use 1 to %d letters, digits, dots, - and _", quote(c.Replica), maxReplicaBytes)
 	v.gitlab()
 	v.listen()
+	v.access()
+	v.router()
+	v.admission()
+	v.debug()
+	v.coordinator()
 	v.store()
 	v.log()
 	v.timeouts()
 	v.providers()
 	v.pools()
+	v.cells()
 }
 
 const maxReplicaBytes = 128
@@ -107,8 +113,9 @@ func (v *validator) listen() {
 		{"listen.metrics", l.Metrics},
 		{"listen.gitlab", l.GitLab},
 		{"listen.job_router", l.JobRouter},
+		{"listen.debug", l.Debug},
 	} {
-		if at.address == "" && (at.path == "listen.gitlab" || at.path == "listen.job_router") {
+		if at.address == "" && (at.path == "listen.gitlab" || at.path == "listen.job_router" || at.path == "listen.debug") {
 			continue
 		}
 		address, err := hostPort(at.address)

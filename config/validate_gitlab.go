@@ -152,6 +152,9 @@ func (v *validator) blind(p *Pool, at string) {
 	case !sidecar && !api:
 		v.warnf(at, "will hold with cannot_drain: metrics alone don't prove that an instance is idle; set gitlab.api_token and the pool's gitlab.runner_id, or observe.drain to sidecar")
 	}
+	if p.Policy.MaxUses > 0 {
+		v.warnf(at+".policy.max_uses", "has no effect: GitLab hands this pool's jobs out, and nothing counts them by instance; remove it and set policy.max_age, or use mode route, which counts them")
+	}
 	if g.Jobs.Scope == "none" && p.Count == nil {
 		v.warnf(at, "will never scale out by itself: nothing tells of waiting jobs; set gitlab.api_token, or a count")
 	}

@@ -36,6 +36,7 @@ func (v *validator) pools() {
 		v.pool(p, path)
 		v.policy(&p.Policy, path+".policy")
 	}
+	v.spills()
 	v.unique()
 	v.tagCase()
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {

@@ -208,7 +208,7 @@ func (k *capabilities) declare(p *config.Pool, c spillway.Capability) bool {
 
 // compare tells where the configuration and GitLab differ. The configuration counts.
 func (k *capabilities) compare(p *config.Pool, c spillway.Capability) {
-	ours, _ := k.g.c.definition(p.Name)
+	ours := k.g.c.definition(p.Name)
 	if sameJobs(ours.Capability, c) {
 		k.note(p.Name, "")
 		return

@@ -2,19 +2,29 @@ package controlplane
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/access"
+	admissions "github.com/spillway-ci/spillway/admission/session"
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/coordinator"
 	"github.com/spillway-ci/spillway/gitlab/jobrouter"
+	"github.com/spillway-ci/spillway/ingress"
+	coordinatorpb "github.com/spillway-ci/spillway/proto/coordinator"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
+	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
+	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
+	debugv1 "github.com/spillway-ci/spillway/proto/spillway/debug/v1"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	"github.com/spillway-ci/spillway/providers"
@@ -61,20 +71,34 @@ type ControlPlane struct {
 	cfg     *config.Config
 	opt     Options
 	log     *slog.Logger
-	pools   []spillway.Pool
+	pools   []spillway.Pool               // as the configuration had them at the start
+	poolSet *poolSet                      // as they are now, with those of others
+	shown   map[string]bool               // pools with metrics; poolsChanged's
+	rules   atomic.Pointer[config.Config] // whose policies are in force: that of the last reload
 	store   *store.Store
 	metrics *server.Metrics
 	host    *providers.Host
 	plugins map[string]*providers.Plugin
 
-	dispatcher *session.Dispatcher
-	bound      *server.Bound
-	events     scaler.Events
-	leases     *scaler.Leases
-	loop       *scaler.Loop
-	polls      *scaler.Polls // of metrics; nil = none
-	notices    *notices
-	gitlab     *gitLab // nil: there is none
+	dispatcher  *session.Dispatcher
+	jobs        *session.Jobs
+	coordinator *coordinator.Server
+	reviewer    *admissions.Reviewer // nil: no admission controller is configured
+	bound       *server.Bound
+	events      scaler.Events
+	leases      *scaler.Leases
+	loop        *scaler.Loop
+	scaled      map[string]*scaler.Pool // of the loop, by name
+	polls       *scaler.Polls           // of metrics; nil = none
+	notices     *notices
+	gitlab      *gitLab // nil: there is none
+	ingress     *ingress.Service
+	cells       *cellLinks // nil: this control plane is alone
+
+	certificates *server.Certificates
+	guard        *access.Guard // of listen.api
+	audit        access.Audit
+	auditFile    *access.File // nil: the audit is in the log
 }
 
 // New makes everything ready and listens, but serves nothing before Run. After an
@@ -84,6 +108,7 @@ func New(ctx context.Context, cfg *config.Config, opt Options) (*ControlPlane, e
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.rules.Store(cfg)
 	c.metrics = server.NewMetrics(opt.Version)
 	for i := range c.pools {
 		c.metrics.AddPool(c.pools[i])
@@ -91,8 +116,9 @@ func New(ctx context.Context, cfg *config.Config, opt Options) (*ControlPlane, e
 	for name := range cfg.Providers {
 		c.metrics.AddProvider(name)
 	}
+	c.certificates = server.NewCertificates(c.log, c.metrics)
 	c.events = c.scalerEvents()
-	for _, step := range []func(context.Context) error{c.openStore, c.makeRouter, c.makeGitLab, c.listen, c.openPlugins, c.makeScaler} {
+	for _, step := range []func(context.Context) error{c.makeAccess, c.openStore, c.makeAdmission, c.makeRouter, c.makeCoordinator, c.makeCells, c.makeGitLab, c.makeIngress, c.listen, c.openPlugins, c.makeScaler} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
@@ -120,6 +146,9 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 		}
 		return c.orFail(fail, err)
 	})
+	if c.reviewer != nil {
+		serve.Go(func() error { return c.orFail(fail, c.review(serving)) })
+	}
 	if c.gitlab != nil {
 		serve.Go(func() error { return c.gitlab.serve(serving, func(err error) error { return c.orFail(fail, err) }) })
 	}
@@ -128,6 +157,12 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	decide.Go(func() { c.leases.Run(ctx) })
 	decide.Go(func() { c.loop.Run(ctx) })
 	decide.Go(func() { c.followPokes(ctx) })
+	decide.Go(func() { c.certificates.Run(ctx) })
+	decide.Go(func() { c.followTokens(ctx) })
+	decide.Go(func() { c.followPriorities(ctx) })
+	decide.Go(func() { c.ingress.Run(ctx) })
+	decide.Go(func() { c.coordinator.Run(ctx) })
+	c.runCells(ctx, &decide)
 	if c.polls != nil {
 		decide.Go(func() { c.polls.Run(ctx) })
 	}
@@ -137,13 +172,14 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	c.watchInterruptions(ctx, &decide)
 
 	<-ctx.Done()
+	c.ingress.Close()
 	if c.gitlab != nil {
 		c.gitlab.drain()
 	}
 	decide.Wait()
 	err := c.closePlugins()
 	stopServing()
-	err = errors.Join(err, serve.Wait(), c.store.Close())
+	err = errors.Join(err, serve.Wait(), c.store.Close(), c.auditFile.Close())
 	c.store, c.host = nil, nil
 	return err
 }
@@ -165,7 +201,7 @@ func (c *ControlPlane) close() error {
 	if c.store != nil {
 		err = errors.Join(err, c.store.Close())
 	}
-	return err
+	return errors.Join(err, c.auditFile.Close())
 }
 
 func (c *ControlPlane) openStore(ctx context.Context) error {
@@ -187,9 +223,11 @@ func (c *ControlPlane) openStore(ctx context.Context) error {
 		opt.Password = secret.Reveal()
 	}
 	if r.TLS != nil {
-		if opt.TLS, err = server.ClientTLS(r.TLS.TLS, r.TLS.ServerName); err != nil {
-			return fmt.Errorf("store.redis.tls: %w", err)
+		files, err := c.certificates.Open("store.redis.tls", r.TLS.TLS)
+		if err != nil {
+			return err
 		}
+		opt.TLS = func() *tls.Config { return files.Client(r.TLS.ServerName) }
 	}
 	c.store, err = store.Open(ctx, opt)
 	return err
@@ -201,9 +239,14 @@ func (c *ControlPlane) makeRouter(context.Context) (err error) {
 		Replica: c.cfg.ReplicaName(), Pools: c.pools,
 		Timeouts:       router.Timeouts{Pending: t.Pending, Unmatched: t.Unmatched, Assigned: t.Assign},
 		HeartbeatEvery: t.HeartbeatEvery, SilentAfter: t.Silent, Grace: min(t.Silent, session.DefaultGrace),
+		Weights: c.cfg.RouterWeights(), Admission: c.admission(), AloneFor: c.cellTiming().AloneFor(),
 		Events: c.sessionEvents(),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	c.poolSet = newPoolSet(c.poolsChanged)
+	return c.poolSet.replace(configPart, c.pools)
 }
 
 // listen takes the addresses before anything is started that has to know them.
@@ -212,26 +255,33 @@ func (c *ControlPlane) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runnersTLS, err := server.ServerTLS(c.cfg.Listen.TLS, true)
+	apiTLS, err := c.apiTLS()
 	if err != nil {
 		return err
 	}
-	apiTLS, err := server.ServerTLS(c.cfg.Listen.TLS, false)
-	if err != nil {
-		return err
+	serving := append(session.ServerOptions(), c.certified()...)
+	if apiTLS != nil {
+		serving = append(serving, session.SecureOptions()...)
 	}
-	runners := server.NewGRPCServer(server.GRPCOptions{TLS: runnersTLS, Panicked: c.panicked, Also: session.ServerOptions()},
+	runners := server.NewGRPCServer(server.GRPCOptions{TLS: apiTLS, Panicked: c.panicked, Also: serving},
 		func(r grpc.ServiceRegistrar) {
 			runnerv1.RegisterRunnerServiceServer(r, session.NewRunners(c.dispatcher, auth))
 		})
-	api := server.NewGRPCServer(server.GRPCOptions{TLS: apiTLS, Panicked: c.panicked},
+	api := server.NewGRPCServer(server.GRPCOptions{TLS: apiTLS, MaxMessageBytes: maxAPIMessageBytes, Reflection: true, Panicked: c.panicked, Also: c.guarded()},
 		func(r grpc.ServiceRegistrar) {
-			jobsv1.RegisterJobServiceServer(r, session.NewJobs(c.dispatcher, c.store, c.store, c.poke))
+			jobsv1.RegisterJobServiceServer(r, c.jobs)
+			coordinatorpb.RegisterPoolCoordinatorServer(r, c.coordinator)
 			adminv1.RegisterAdminServiceServer(r, server.NewAdmin(c.sources()))
+			cellsv1.RegisterCellServiceServer(r, c.cellService())
+			admissionv1.RegisterAdmissionServiceServer(r, admissions.NewService(c.reviewer))
+			debugv1.RegisterDebugServiceServer(r, c.ingress)
 		})
+	if err := access.DefaultRules().Complete(api.GetServiceInfo()); err != nil {
+		return err
+	}
 	pages := server.NewHTTPHandler(c.metrics, []server.Check{{Name: "store", Run: c.pingStore}, {Name: "plugins", Run: c.pluginsReady}})
 	l := c.cfg.Listen
-	pagesTLS, err := server.ServerTLS(l.TLS, true)
+	pagesTLS, err := c.pagesTLS()
 	if err != nil {
 		return err
 	}
@@ -244,7 +294,11 @@ func (c *ControlPlane) listen(ctx context.Context) error {
 	if l.JobRouter != "" {
 		endpoints = append(endpoints, server.GRPC(JobRouter, l.JobRouter, c.gitlab.routerServer(pagesTLS)))
 	}
-	c.bound, err = server.Listen(ctx, endpoints...)
+	debug, err := c.debugEndpoints()
+	if err != nil {
+		return err
+	}
+	c.bound, err = server.Listen(ctx, append(endpoints, debug...)...)
 	return err
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/spillway-ci/spillway"
@@ -22,6 +21,7 @@ import (
 	"github.com/spillway-ci/spillway/gitlab/jobrouter"
 	"github.com/spillway-ci/spillway/gitlab/route"
 	"github.com/spillway-ci/spillway/gitlab/webhook"
+	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/watch"
 	"github.com/spillway-ci/spillway/server"
@@ -67,7 +67,7 @@ func (c *ControlPlane) makeGitLab(context.Context) (err error) {
 		return err
 	}
 	g.known = newCapabilities(g)
-	sources := collect.SourcesOptions{Queue: queueOf(c.store), Origin: g.cfg.URL, Every: g.cfg.Jobs.Every}
+	sources := collect.SourcesOptions{Queue: c.queue(), Origin: g.cfg.URL, Every: g.cfg.Jobs.Every}
 	if g.tells() {
 		sources.Boards = c.store
 	}
@@ -118,7 +118,7 @@ func (g *gitLab) makeRoute() (err error) {
 	g.tokens = route.NewTokens(bindings)
 	g.contacts = route.NewContacts(c.store, c.cfg.ReplicaName(), g.contactEvents())
 	g.contacts.SilentAfter(c.cfg.Timeouts.Silent)
-	dial, err := peerCredentials(c.cfg.Listen.TLS)
+	dial, err := c.peerCredentials()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (g *gitLab) makeRoute() (err error) {
 	g.desk, err = jobrouter.NewDesk(jobrouter.Options{
 		Leases: c.store, Book: c.store, GitLab: g.client, Tokens: g.tokens, Contacts: g.contacts, Admit: c.opt.Admit, Events: g.deskEvents(),
 		Replica: c.cfg.ReplicaName(), Advertise: r.Advertise, Dial: []grpc.DialOption{dial},
-		LongPoll: r.LongPoll, RatePerToken: r.RatePerToken, HoldPerToken: held,
+		LongPoll: r.LongPoll, RatePerToken: r.RatePerToken, HoldPerToken: held, Fronted: r.Front,
 	})
 	if err != nil {
 		return fmt.Errorf("gitlab.route: %w", err)
@@ -159,7 +159,7 @@ func (g *gitLab) makeProxy() error {
 	}
 	trust, err := server.ClientTLS(config.TLS{CAFile: g.cfg.CAFile}, "")
 	if err != nil {
-		return fmt.Errorf("gitlab.%w", err)
+		return fmt.Errorf("gitlab.ca_file: %w", err)
 	}
 	o := frontproxy.Options{
 		GitLab: to, Transport: frontproxy.NewTransport(trust), Tokens: g.tokens, Contacts: g.contacts, Book: g.c.store,
@@ -201,15 +201,15 @@ func (g *gitLab) bindings(pools []spillway.Pool) (map[string][]spillway.Pool, er
 }
 
 // peerCredentials are for other replicas, which have a certificate as ours.
-func peerCredentials(own config.TLS) (grpc.DialOption, error) {
-	if !own.Enabled() {
+func (c *ControlPlane) peerCredentials() (grpc.DialOption, error) {
+	if !c.cfg.Listen.TLS.Enabled() {
 		return grpc.WithTransportCredentials(insecure.NewCredentials()), nil
 	}
-	trust, err := server.PeerTLS(own)
+	config, err := c.peerTLS()
 	if err != nil {
 		return nil, err
 	}
-	return grpc.WithTransportCredentials(credentials.NewTLS(trust)), nil
+	return grpc.WithTransportCredentials(tlsfiles.Credentials(config, "")), nil
 }
 
 // heard tells every replica what a webhook says; the one that asks GitLab takes it in.
@@ -297,5 +297,5 @@ func (c *ControlPlane) demand() scaler.Demand {
 	if c.gitlab != nil {
 		return c.gitlab.sources
 	}
-	return queueOf(c.store)
+	return c.queue()
 }

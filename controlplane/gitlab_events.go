@@ -104,6 +104,9 @@ func (g *gitLab) proxyEvents() frontproxy.Events {
 			}
 			log.Info("a job was not handed to a machine", "job", job, "machine", who.System, "why", why.String(), "error", err)
 		},
+		Late: func(job spillway.JobID) {
+			log.Warn("a runner acknowledged a job too late, and was told not to begin it", "job", job)
+		},
 		Ended: func(spillway.JobID) { g.c.poke() },
 		StoreFailed: func(what string, err error) {
 			store.say(time.Now(), func(unsaid int) { log.Warn("trouble with the store", "doing", what, "error", err, "unsaid", unsaid) })

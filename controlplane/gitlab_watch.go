@@ -3,6 +3,7 @@ package controlplane
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/demand/collect"
 	"github.com/spillway-ci/spillway/gitlab"
+	"github.com/spillway-ci/spillway/gitlab/jobrouter"
+	"github.com/spillway-ci/spillway/gitlab/route"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/scaler/evidence"
@@ -39,16 +42,28 @@ func (g *gitLab) watchGitLab() (err error) {
 	g.lists = watch.NewLists(time.Now, g.listed)
 	o := watch.Options{
 		Registry: machines{c.store, c}, Boards: c.store, Tenure: c.leases, Lists: g.lists, GitLab: runners{g.sources}, HookVerified: g.hooks.verified,
-		Fresh: c.cfg.Timeouts.Silent,
-		Trouble: func(pool string, err error) {
-			c.log.Warn("not everything is known of a pool's machines", "pool", pool, "error", err)
-		},
+		Fresh:   c.cfg.Timeouts.Silent,
+		Trouble: g.watchTrouble(),
 	}
 	if g.exporters != nil {
 		o.Metrics = g.exporters
 	}
 	g.machines = watch.New(o, g.watched())
 	return nil
+}
+
+// watchTrouble tells what keeps a look at the machines from seeing everything. What is of
+// no pool is of all of them, and each look meets it.
+func (g *gitLab) watchTrouble() func(pool string, err error) {
+	const what = "not everything is known of the machines"
+	var all seldom
+	return func(pool string, err error) {
+		if pool != "" {
+			g.c.log.Warn(what, "pool", pool, "error", err)
+			return
+		}
+		all.say(time.Now(), func(unsaid int) { g.c.log.Warn(what, "error", err, "unsaid", unsaid) })
+	}
 }
 
 // watched are the pools of which not every machine has a stream.
@@ -108,9 +123,13 @@ func (g *gitLab) scraped(i collect.ScrapeInfo) {
 // runners is how GitLab has the pools' runners, by the board.
 type runners struct{ sources *collect.Sources }
 
-// Runners implements watch.GitLab.
+// Runners implements watch.GitLab. That GitLab could not have been asked yet, as when we
+// have just begun, is nothing known and no trouble.
 func (r runners) Runners(ctx context.Context) (map[int64]collect.RunnerState, error) {
 	board, err := r.sources.Board(ctx)
+	if errors.Is(err, collect.ErrNothingYet) {
+		return map[int64]collect.RunnerState{}, nil
+	}
 	return board.Runners, err
 }
 
@@ -126,7 +145,7 @@ func (g *gitLab) source(ctx context.Context, pools []spillway.Pool) (*collect.Gi
 		}
 	}
 	if g.desk != nil {
-		o.Held, o.HeldProblem = held{g}, g.heldProblem
+		o.Held, o.HeldLacks = held{g}, g.heldLacks
 	}
 	if scope, listed := jobScope(g.cfg.Jobs); listed {
 		o.API, o.Scope = g.client, scope
@@ -182,17 +201,28 @@ func (g *gitLab) busy(context.Context) (int, error) {
 type held struct{ g *gitLab }
 
 // Held implements collect.Held.
-func (h held) Held() []collect.Sighting {
+func (h held) Held() []collect.HeldJob {
 	jobs := h.g.desk.Held()
-	seen := make([]collect.Sighting, 0, len(jobs))
+	kept := make([]collect.HeldJob, 0, len(jobs))
 	for i := range jobs {
 		need := jobs[i].Requirement()
-		seen = append(seen, collect.Sighting{
-			Job: collect.JobKey{Origin: h.g.cfg.URL, ID: jobs[i].ID}, State: spillway.Pending,
-			Requirement: &need, Project: jobs[i].Project, Since: jobs[i].Since, At: jobs[i].At,
+		kept = append(kept, collect.HeldJob{
+			Sighting: collect.Sighting{
+				Job: collect.JobKey{Origin: h.g.cfg.URL, ID: jobs[i].ID}, State: spillway.Pending,
+				Requirement: &need, Project: jobs[i].Project, Since: jobs[i].Since, At: jobs[i].At,
+			},
+			Pools: names(jobs[i].Pools),
 		})
 	}
-	return seen
+	return kept
+}
+
+func names(pools []spillway.Pool) []string {
+	out := make([]string, len(pools))
+	for i := range pools {
+		out[i] = pools[i].Name
+	}
+	return out
 }
 
 // reportEvery is how often the state of the sources goes into the metrics.
@@ -286,12 +316,20 @@ func (u understood) Limits(pool string) scaler.Limits {
 // known any more whether a job waits.
 const failingQuestions = 3
 
-// heldProblem says why it isn't known whether jobs wait that the desk would hold.
-func (g *gitLab) heldProblem() error {
-	for _, t := range g.desk.Status() {
-		if t.Ours && t.Failing >= failingQuestions {
-			return fmt.Errorf("GitLab has not answered the last %d job requests for a runner token", t.Failing)
+// heldLacks says of which pools it isn't known whether jobs wait that the desk would hold:
+// those of the runner tokens with which GitLab can't be asked, and no others.
+func (g *gitLab) heldLacks() map[string]string { return lacksOf(g.desk.Status(), g.tokens) }
+
+func lacksOf(tokens []jobrouter.TokenStatus, of *route.Tokens) map[string]string {
+	lacks := map[string]string{}
+	for _, t := range tokens {
+		if !t.Ours || t.Failing < failingQuestions {
+			continue
+		}
+		pools, _ := of.Pools(t.Token) // none has one that was taken out of the configuration
+		for _, name := range names(pools) {
+			lacks[name] = fmt.Sprintf("GitLab has refused the pool's runner token or not answered, in the last %d job requests", t.Failing)
 		}
 	}
-	return nil
+	return lacks
 }

@@ -62,10 +62,12 @@ func Inspect(ctx context.Context, cfg *config.Config, online bool) ([]Finding, e
 		i := inspection{host: host, cfg: cfg, provider: name}
 		wg.Go(func() { keep(i.provide(ctx, p, online)) })
 	}
+	around := surroundings{cfg: cfg}
+	found := around.local(online)
 	if online {
-		i := surroundings{cfg: cfg}
-		wg.Go(func() { keep(i.look(ctx)) })
+		found = around.look(ctx)
 	}
+	keep(found)
 	wg.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/providers"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/router/session"
@@ -25,19 +26,16 @@ func (c *ControlPlane) scalerEvents() scaler.Events {
 			call(also.Changed, i)
 		},
 		Trouble: func(i scaler.TroubleInfo) {
-			c.log.Warn("trouble", "pool", i.Pool, "doing", i.Doing, "error", i.Err)
+			c.log.Warn("trouble", append(inPool(i.Pool), "doing", i.Doing, "error", i.Err)...)
 			call(also.Trouble, i)
 		},
 		Ticked: func(s scaler.Status) {
-			for i := range c.pools {
-				if c.pools[i].Name == s.Pool {
-					c.metrics.PoolObserved(poolStatus(c.pools[i], s))
-				}
-			}
+			c.metrics.PoolObserved(poolStatus(c.scaled[s.Pool].Definition(), s))
 			call(also.Ticked, s)
 		},
 		Looked: func(pic *scaler.Picture) {
 			c.metrics.DemandObserved(demandView(pic))
+			c.dispatcher.SetRoom(pic.Rooms())
 			for i := range c.pools {
 				if pic.MachinesKnown {
 					c.metrics.RunnersConnected(c.pools[i].Name, connected(pic.Machines[c.pools[i].Name]))
@@ -46,6 +44,14 @@ func (c *ControlPlane) scalerEvents() scaler.Events {
 			call(also.Looked, pic)
 		},
 	}
+}
+
+// inPool is the attribute of a log line that names its pool, none where it is of no one.
+func inPool(pool string) []any {
+	if pool == "" {
+		return nil
+	}
+	return []any{"pool", pool}
 }
 
 // sessionEvents does the same for the router, and pokes the scaler when something
@@ -87,6 +93,21 @@ func (c *ControlPlane) sessionEvents() session.Events {
 			c.log.Warn(e.String())
 			call(also.JobLost, e)
 		},
+		JobQuarantined: func(e session.JobQuarantined) {
+			c.metrics.JobQuarantined()
+			c.metrics.JobFinished(spillway.Failed, spillway.RunnerSystemFailure)
+			c.log.Warn(e.String())
+			call(also.JobQuarantined, e)
+		},
+		JobRetried: func(e session.JobRetried) {
+			c.metrics.JobRetried()
+			c.log.Info(e.String())
+			call(also.JobRetried, e)
+		},
+		JobsPushed: func(e session.JobsPushed) {
+			c.metrics.JobsPushed(e.Accepted, e.Duplicate, e.Conflict, e.Invalid, e.Full, e.Unavailable)
+			call(also.JobsPushed, e)
+		},
 		JobRejected: func(e session.JobRejected) {
 			c.log.Warn(e.String())
 			call(also.JobRejected, e)
@@ -98,7 +119,9 @@ func (c *ControlPlane) sessionEvents() session.Events {
 			call(also.StoreTrouble, e)
 		},
 		RecordsWritten: func(e session.RecordsWritten) {
-			c.poke()
+			if e.News {
+				c.poke()
+			}
 			call(also.RecordsWritten, e)
 		},
 	}

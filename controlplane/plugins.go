@@ -94,6 +94,7 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 		}
 	}
 	loops := make([]*scaler.Pool, 0, len(c.pools))
+	c.scaled = make(map[string]*scaler.Pool, len(c.pools))
 	for i := range c.pools {
 		p := c.pools[i]
 		plugin, ok := c.plugins[p.Provider]
@@ -101,6 +102,7 @@ func (c *ControlPlane) makeScaler(context.Context) error {
 			return fmt.Errorf("pool %s: no provider %q", p.Name, p.Provider)
 		}
 		loops = append(loops, scaler.NewPool(c.poolConfig(p), c.group(p.Name, plugin.Group(p.Name, p.Group)), c.allMachines(), c.store, c.leases, &c.events))
+		c.scaled[p.Name] = loops[i]
 	}
 	fleet := scaler.NewFleet(c.demand(), c.allMachines(), c.cfg.Tick, c.cfg.Timeouts.Silent, &c.events)
 	counts, err := c.counts()

@@ -8,19 +8,18 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/demand/collect"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler"
 	"github.com/spillway-ci/spillway/server"
-	"github.com/spillway-ci/spillway/store"
 )
-
-func queueOf(s *store.Store) collect.Queue { return collect.Queue{Counter: s} }
 
 // sources answers what people ask.
 func (c *ControlPlane) sources() server.Sources {
 	a := answers{c}
-	return server.Sources{Pools: a, Demand: a, Runners: a, Plugins: a, Feeds: a, Ledger: a, WhyNot: a}
+	return server.Sources{
+		Pools: a, Demand: a, Runners: a, Plugins: a, Feeds: a, Ledger: a, WhyNot: a, Priorities: a, Choices: a,
+		SilentAfter: c.cfg.Timeouts.Silent,
+	}
 }
 
 type answers struct{ c *ControlPlane }
@@ -127,7 +126,7 @@ func (c *ControlPlane) feeds() (feeds []server.FeedStatus) {
 		return feeds
 	}
 	for _, s := range c.polls.Status() {
-		f := server.FeedStatus{Name: "count/" + s.Pool, Every: s.Every, GoodAt: s.At, Calls: s.Reads}
+		f := server.FeedStatus{Name: scaler.CountName(s.Pool), Every: s.Every, GoodAt: s.At, Calls: s.Reads}
 		if s.Err != nil {
 			f.Error = s.Err.Error()
 		}
@@ -162,5 +161,26 @@ func (a answers) WhyNot(ctx context.Context, id spillway.JobID) (server.JobExpla
 	if err != nil {
 		return server.JobExplanation{}, err
 	}
-	return server.ExplainJob(record, a.c.Pools()), nil
+	e := server.ExplainJob(record, a.c.Pools())
+	if choice, err := a.c.dispatcher.ExplainChoice(ctx, &record.Job); err == nil { // else less is known, and what is known is true
+		e = e.InLightOf(choice)
+	}
+	return e, nil
+}
+
+// Choice says how the router would choose a place for a job.
+func (a answers) Choice(ctx context.Context, id spillway.JobID) (server.JobChoice, error) {
+	record, err := a.c.store.Get(ctx, id)
+	if err != nil {
+		return server.JobChoice{}, err
+	}
+	choice, err := a.c.dispatcher.ExplainChoice(ctx, &record.Job)
+	if err != nil {
+		return server.JobChoice{}, err
+	}
+	c := server.JobChoice{Record: record, Choice: choice}
+	if record.Pool != "" {
+		c.Fingerprint = a.c.dispatcher.Fingerprint(record.Pool)
+	}
+	return c, nil
 }

@@ -30,15 +30,37 @@ type Matcher func(c *spillway.Capability, r *spillway.Requirement) (ok bool, pre
 //   - where places are short, the jobs left over are the least urgent ones
 //     (priority, then age), whatever they need.
 //
+// A job that has waited for less than a pool's Supply.SpillAfter is first placed as if
+// pools of lower priority did not exist; only what then finds no place spills over. The
+// second and third of the above hold for the jobs that need not wait.
+//
+// Entries whose jobs wait for admission (Class.Unadmitted) come after all others, and
+// get free and coming places only.
+//
 // The result depends on the values given only: the order of pools has no meaning.
 func Attribute(classes []Class, pools []Supply, match Matcher) Attribution {
+	if anyUnadmitted(classes) {
+		return withUnadmitted(classes, pools, match)
+	}
+	if spills := spillTimes(pools); len(spills) > 0 {
+		parts, of := splitByAge(classes, spills)
+		return attribute(parts, pools, match).fold(of)
+	}
+	return attribute(classes, pools, match)
+}
+
+// attribute is Attribute for entries whose jobs are of one age.
+func attribute(classes []Class, pools []Supply, match Matcher) Attribution {
 	pools = inOrder(pools)
 	e := newEligibility(classes, pools, match)
-	n := newNetwork(e, byUrgency(classes), classes)
+	n := newNetwork(e, classes, pools)
 	for stage := range Stage(numberOfStage) {
 		for p := range pools {
 			n.addPlaces(p, pools[p].places(stage))
 		}
+	}
+	if e.held && n.waiting > 0 {
+		n.spill(pools)
 	}
 	a := Attribution{Pools: make(map[string]PoolShare, len(pools))}
 	a.Flows = placements(n, pools, a.Pools)
@@ -84,13 +106,18 @@ func (c *Class) compare(o *Class) int {
 	)
 }
 
-// byUrgency returns the indices of classes in the order of Less.
-func byUrgency(classes []Class) []int {
+// compareFairly is the order in which a pool that shares fairly serves class entries.
+func (c *Class) compareFairly(o *Class) int {
+	return cmp.Or(cmp.Compare(c.Priority, o.Priority), cmp.Compare(c.Share, o.Share), c.compare(o))
+}
+
+// inOrderOf returns the indices of classes in an order.
+func inOrderOf(classes []Class, compare func(c, o *Class) int) []int {
 	order := make([]int, len(classes))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return classes[i].compare(&classes[j]) })
+	slices.SortStableFunc(order, func(i, j int) int { return compare(&classes[i], &classes[j]) })
 	return order
 }
 
@@ -109,8 +136,8 @@ func placements(n *network, pools []Supply, shares map[string]PoolShare) []Flow 
 			share.add(stage, jobs)
 			shares[pools[p].Pool] = share
 			for jobs > 0 {
-				from := waits.mostUrgent(inflow[p])
-				class, k := waits.take(from.group, min(jobs, from.jobs))
+				from := waits.mostUrgent(n.orderOf[p], inflow[p])
+				class, k := waits.take(n.orderOf[p], from.group, min(jobs, from.jobs))
 				from.jobs -= k
 				jobs -= k
 				flows = append(flows, Flow{Class: class, Pool: pools[p].Pool, Stage: stage, Jobs: k})

@@ -2,6 +2,8 @@ package demand
 
 import (
 	"math/bits"
+	"slices"
+	"time"
 
 	"github.com/spillway-ci/spillway"
 )
@@ -21,10 +23,15 @@ type eligibility struct {
 	index        *Index   // of the distinct capabilities; nil where it doesn't pay
 	everyone     []int    // all distinct capabilities, where there is no index
 	takes        []bits64 // of each distinct capability: the groups that it can take
+	// held says that some jobs are to wait for better pools: takes leaves out what they
+	// may not have before, and takesSpilled doesn't.
+	held         bool
+	takesSpilled []bits64
 }
 
 func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility {
 	e := &eligibility{capabilityOf: make([]int, len(pools)), groupOf: make([]int, len(classes))}
+	e.held = slices.ContainsFunc(pools, func(s Supply) bool { return s.SpillAfter > 0 })
 	e.distinctCapabilities(pools)
 	if len(classes) >= minIndexed {
 		e.index = NewIndex(len(e.firstPool), func(k int) *spillway.Capability { return &pools[e.firstPool[k]].Capability })
@@ -34,17 +41,27 @@ func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility
 			e.everyone[k] = k
 		}
 	}
-	members := e.groupClasses(classes, pools, match)
-	e.takes = make([]bits64, len(e.firstPool))
-	for k := range e.takes {
-		e.takes[k] = newBits(e.groups)
+	members, now := e.groupClasses(classes, pools, match)
+	e.takesSpilled = e.takenBy(members)
+	e.takes = e.takesSpilled
+	if e.held {
+		e.takes = e.takenBy(now)
+	}
+	return e
+}
+
+// takenBy turns each group's set of capabilities into each capability's set of groups.
+func (e *eligibility) takenBy(members []bits64) []bits64 {
+	takes := make([]bits64, len(e.firstPool))
+	for k := range takes {
+		takes[k] = newBits(e.groups)
 	}
 	for g, capabilities := range members {
 		for k := range capabilities.all {
-			e.takes[k].set(g)
+			takes[k].set(g)
 		}
 	}
-	return e
+	return takes
 }
 
 // minIndexed is how many class entries an index is made for: to ask about a few is
@@ -59,23 +76,38 @@ func (e *eligibility) candidates(r *spillway.Requirement) []int {
 	return e.index.Candidates(r)
 }
 
+// kind is what pools have in common that answer alike.
+type kind struct {
+	fingerprint spillway.Fingerprint
+	alike       int
+	// Where jobs wait for some pools, also what that depends on.
+	priority   int
+	spillAfter time.Duration
+}
+
 func (e *eligibility) distinctCapabilities(pools []Supply) {
-	seen := make(map[spillway.Fingerprint]int, len(pools))
+	seen := make(map[kind]int, len(pools))
 	for p := range pools {
-		fp := pools[p].Capability.Fingerprint()
-		k, known := seen[fp]
+		of := kind{alike: pools[p].Alike}
+		if of.alike == 0 {
+			of.fingerprint = pools[p].Capability.Fingerprint()
+		}
+		if e.held {
+			of.priority, of.spillAfter = pools[p].Priority, pools[p].SpillAfter
+		}
+		k, known := seen[of]
 		if !known {
 			k = len(e.firstPool)
-			seen[fp] = k
+			seen[of] = k
 			e.firstPool = append(e.firstPool, p)
 		}
 		e.capabilityOf[p] = k
 	}
 }
 
-// groupClasses fills groupOf and returns each group's set of capabilities.
-func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matcher) []bits64 {
-	var members []bits64
+// groupClasses fills groupOf and returns each group's set of capabilities, and of
+// these the ones that it may have before it spills over.
+func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matcher) (members, now []bits64) {
 	byID := make(map[spillway.JobClass]int, len(classes)) // entries of one class are alike
 	bySet := make(map[string]int)
 	set := newBits(len(e.firstPool))
@@ -85,7 +117,7 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 			e.groupOf[i] = noGroup
 			continue
 		}
-		if g, known := byID[classes[i].ID]; known && classes[i].ID != "" {
+		if g, known := byID[classes[i].ID]; known && classes[i].ID != "" && !e.held {
 			e.groupOf[i] = g
 			continue
 		}
@@ -96,6 +128,11 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 			}
 		}
 		name = set.appendTo(name[:0])
+		first := set
+		if e.held {
+			first = e.beforeSpill(set, &classes[i], pools)
+			name = first.appendTo(name)
+		}
 		g, known := bySet[string(name)]
 		switch {
 		case known:
@@ -105,12 +142,15 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 			g = len(members)
 			bySet[string(name)] = g
 			members = append(members, set.clone())
+			if e.held {
+				now = append(now, first.clone())
+			}
 		}
 		e.groupOf[i] = g
 		byID[classes[i].ID] = g
 	}
 	e.groups = len(members)
-	return members
+	return members, now
 }
 
 // bits64 is a set of small numbers, 64 a word.

@@ -1,6 +1,9 @@
 package demand
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // network is the residual network between groups of classes and pools. Edges
 // from a group to a pool have no limit of their own; a group is limited by its
@@ -10,12 +13,13 @@ import "math/bits"
 // whose places were added last), so paths are searched backwards from it.
 type network struct {
 	*eligibility
-	urgency []int    // class entries, most urgent first
-	pending []int    // jobs of each class entry
-	left    []int    // jobs of each class entry that are not placed yet
-	waiting int      // sum of left over the classes that have a group
-	room    []int    // of each pool: places without a job
-	placed  [][]edge // of each group: its jobs per pool, only entries > 0
+	orders  [numberOfOrder][]int // class entries, those to be served first in front
+	orderOf []order              // of each pool
+	pending []int                // jobs of each class entry
+	left    []int                // jobs of each class entry that are not placed yet
+	waiting int                  // sum of left over the classes that have a group
+	room    []int                // of each pool: places without a job
+	placed  [][]edge             // of each group: its jobs per pool, only entries > 0
 
 	// sealed pools are those that no waiting job can reach, not even by moving
 	// others. That never changes back: augmenting moves jobs only among pools that
@@ -23,6 +27,15 @@ type network struct {
 	sealed []bool
 	search search
 }
+
+// order says in which order a pool serves class entries.
+type order int
+
+const (
+	byUrgency     order = iota // Class.Less
+	byShare                    // Class.compareFairly
+	numberOfOrder = iota
+)
 
 // edge is jobs of a group (or into a pool) at the other end.
 type edge struct {
@@ -40,11 +53,11 @@ type search struct {
 	queue    []int  // pools reached, in order
 }
 
-func newNetwork(e *eligibility, urgency []int, classes []Class) *network {
+func newNetwork(e *eligibility, classes []Class, supplies []Supply) *network {
 	pools := len(e.capabilityOf)
 	n := &network{
 		eligibility: e,
-		urgency:     urgency,
+		orderOf:     make([]order, pools),
 		pending:     make([]int, len(classes)),
 		left:        make([]int, len(classes)),
 		room:        make([]int, pools),
@@ -58,6 +71,7 @@ func newNetwork(e *eligibility, urgency []int, classes []Class) *network {
 			donor:    make([]int, pools),
 		},
 	}
+	n.putInOrder(classes, supplies)
 	for i := range classes {
 		n.pending[i] = max(0, classes[i].Pending)
 		n.left[i] = n.pending[i]
@@ -66,6 +80,23 @@ func newNetwork(e *eligibility, urgency []int, classes []Class) *network {
 		}
 	}
 	return n
+}
+
+// putInOrder fills orders and orderOf. Without shares both orders are one.
+func (n *network) putInOrder(classes []Class, supplies []Supply) {
+	urgency := inOrderOf(classes, (*Class).compare)
+	n.orders = [numberOfOrder][]int{byUrgency: urgency, byShare: urgency}
+	shared := slices.ContainsFunc(classes, func(c Class) bool { return c.Share > 0 })
+	fair := slices.ContainsFunc(supplies, func(s Supply) bool { return s.Fair })
+	if !shared || !fair {
+		return
+	}
+	n.orders[byShare] = inOrderOf(classes, (*Class).compareFairly)
+	for p := range supplies {
+		if supplies[p].Fair {
+			n.orderOf[p] = byShare
+		}
+	}
 }
 
 // addPlaces gives pool p more places and fills them as far as possible.
@@ -123,7 +154,7 @@ func (n *network) reachGroup(g, q int) {
 // reports whether it placed any.
 func (n *network) push(p int) bool {
 	pushed := false
-	for _, c := range n.urgency {
+	for _, c := range n.orders[n.orderOf[p]] {
 		g := n.groupOf[c]
 		if n.left[c] == 0 || g == noGroup || !n.search.groups.has(g) {
 			continue
@@ -213,50 +244,67 @@ func total(edges []edge) int {
 	return sum
 }
 
-// classQueues hands out the placed jobs of each group, most urgent class first.
+// classQueues hands out the placed jobs of each group, by either order.
 type classQueues struct {
-	rank    []int   // of each class entry
-	members [][]int // of each group: its class entries with placed jobs, most urgent first
-	jobs    []int   // of each class entry: placed and not handed out yet
+	rank    [numberOfOrder][]int   // of each class entry
+	members [numberOfOrder][][]int // of each group: its class entries with placed jobs, those to be served first in front
+	jobs    []int                  // of each class entry: placed and not handed out yet
 }
 
 func (n *network) classQueues() *classQueues {
-	q := &classQueues{
-		rank:    make([]int, len(n.left)),
-		members: make([][]int, n.groups),
-		jobs:    make([]int, len(n.left)),
-	}
-	for rank, c := range n.urgency {
-		q.rank[c] = rank
+	q := &classQueues{jobs: make([]int, len(n.left))}
+	for c := range n.left {
 		q.jobs[c] = n.pending[c] - n.left[c]
-		if q.jobs[c] > 0 {
-			g := n.groupOf[c]
-			q.members[g] = append(q.members[g], c)
+	}
+	for o := range order(numberOfOrder) {
+		if o == byShare && !slices.Contains(n.orderOf, byShare) {
+			break
+		}
+		q.rank[o] = make([]int, len(n.left))
+		q.members[o] = make([][]int, n.groups)
+		for rank, c := range n.orders[o] {
+			q.rank[o][c] = rank
+			if q.jobs[c] > 0 {
+				g := n.groupOf[c]
+				q.members[o][g] = append(q.members[o][g], c)
+			}
 		}
 	}
 	return q
 }
 
-// mostUrgent returns the edge with jobs whose group has the most urgent class at
-// its head. There must be one.
-func (q *classQueues) mostUrgent(edges []edge) *edge {
+// head returns the class entry of a group that is served first. The group must have
+// one.
+func (q *classQueues) head(o order, g int) int {
+	list := q.members[o][g]
+	for q.jobs[list[0]] == 0 { // handed out, in the other order maybe
+		list = list[1:]
+	}
+	q.members[o][g] = list
+	return list[0]
+}
+
+// mostUrgent returns the edge with jobs whose group has the class entry at its head
+// that is served first. There must be one.
+func (q *classQueues) mostUrgent(o order, edges []edge) *edge {
 	var best *edge
+	least := 0
 	for i := range edges {
 		e := &edges[i]
-		if e.jobs > 0 && (best == nil || q.rank[q.members[e.group][0]] < q.rank[q.members[best.group][0]]) {
-			best = e
+		if e.jobs == 0 {
+			continue
+		}
+		if rank := q.rank[o][q.head(o, e.group)]; best == nil || rank < least {
+			best, least = e, rank
 		}
 	}
 	return best
 }
 
 // take hands out at most jobs of the class entry at the head of group g.
-func (q *classQueues) take(g, jobs int) (class, taken int) {
-	class = q.members[g][0]
+func (q *classQueues) take(o order, g, jobs int) (class, taken int) {
+	class = q.head(o, g)
 	taken = min(jobs, q.jobs[class])
 	q.jobs[class] -= taken
-	if q.jobs[class] == 0 {
-		q.members[g] = q.members[g][1:]
-	}
 	return class, taken
 }

@@ -14,8 +14,23 @@ type Class struct {
 	Priority    int       // of its most urgent job, 0 first
 	Pending     int       // jobs
 	Oldest      time.Time // when its oldest job was submitted
+	// Waited says how long its jobs have waited, in ascending order of For; nil = not
+	// known: no pool is waited for then (Supply.SpillAfter).
+	Waited []Waited
+	// Unadmitted: its jobs first need the approval of admission controllers. They hold the
+	// places that there are, and launch nothing.
+	Unadmitted bool
+	// Share is how many jobs of its project run already: pools that share fairly
+	// (Supply.Fair) serve entries of equal priority by it, the least first.
+	Share int
 	// Sample is some of its jobs, the oldest first, for people; nil = not known.
 	Sample []spillway.JobID
+}
+
+// Waited says that Jobs of a class's pending jobs have waited for at least For.
+type Waited struct {
+	For  time.Duration
+	Jobs int
 }
 
 // Supply is what one pool could hold, in jobs.
@@ -29,6 +44,14 @@ type Supply struct {
 	Draining   int  // places on our own drains that can be taken back
 	Launchable int  // places on instances that could still be launched, up to max
 	CooledOff  bool // the provider refused lately: Launchable counts for nothing
+	// Alike: pools of one number are alike to the matcher; 0 = those of one fingerprint.
+	Alike int
+	// SpillAfter is how long a job that the pool could take waits for it, while it has
+	// or could come to have a place, before a pool of lower priority may take the job.
+	SpillAfter time.Duration
+	// Fair: among projects, those with the fewest running jobs are served first
+	// (Class.Share); otherwise the oldest class is.
+	Fair bool
 }
 
 // Stage is where a job's place would come from. Lower is better.
@@ -91,8 +114,12 @@ type View struct {
 	At      time.Time // when the facts in it were true
 	Partial bool      // a lower bound: some of it could not be read
 	// Lacking says of which origins (spillway.Requirement.Origin) it is a lower bound, and
-	// why; of the others it is whole. Empty where Partial: it may be of any.
+	// why; of the others it is whole. It and LackingPools empty where Partial: it may be of
+	// any.
 	Lacking map[string]string
+	// LackingPools says the same of single pools, by name: of what else is their origin's
+	// it is whole.
+	LackingPools map[string]string
 	// Listed is when the jobs of an origin were such, where that was before At: jobs that
 	// have begun since are still among them.
 	Listed map[string]time.Time

@@ -171,10 +171,14 @@ func explain(s *Supply, r *spillway.Requirement, predicate string) string {
 }
 
 func originName(origin string) string {
-	if origin == "" {
+	switch origin {
+	case "":
 		return "Spillway's own queue"
+	case spillway.CellOrigin:
+		return "another cell"
+	default:
+		return origin
 	}
-	return origin
 }
 
 func explainTags(s *Supply, lacks []string) string {

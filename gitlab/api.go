@@ -1,14 +1,17 @@
 package gitlab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -19,6 +22,9 @@ const (
 	PageSize = 100
 	// MaxPages bounds one list [pages]: half a million entries.
 	MaxPages = 5_000
+	// maxPageEntries bounds what an answer may have of a list [entries]: who was asked for
+	// PageSize and sends all at once may have as many as the longest list that we read whole.
+	maxPageEntries = maxManagers
 	// pageTries is how often a page of a list is asked for [times].
 	pageTries = 3
 	// pagePatience is how long a list waits when GitLab asks it to [time]; a longer wait is
@@ -77,16 +83,39 @@ func (a answer) isJSON() error {
 	}
 }
 
+// texts are buffers for answers: a list has a thousand of some 50 kB, one after the other.
+var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKeptText bounds a buffer that is used again [bytes].
+const maxKeptText = 1 << 20
+
 // decode reads one JSON value and nothing after it.
 func (a answer) decode(v any) error {
-	dec := json.NewDecoder(a.body)
-	if err := dec.Decode(v); err != nil {
+	text := texts.Get().(*bytes.Buffer)
+	defer func() {
+		if text.Cap() <= maxKeptText {
+			text.Reset()
+			texts.Put(text)
+		}
+	}()
+	if _, err := text.ReadFrom(a.body); err != nil {
+		return err
+	}
+	err := json.Unmarshal(text.Bytes(), v)
+	switch {
+	case err == nil:
+		return nil
+	case moreThanOne(text):
+		return fmt.Errorf("%w: something follows the JSON", ErrProtocol)
+	default:
 		return a.broken(err)
 	}
-	if dec.More() {
-		return fmt.Errorf("%w: something follows the JSON", ErrProtocol)
-	}
-	return a.body.err
+}
+
+// moreThanOne reports whether a text begins with a JSON value and goes on.
+func moreThanOne(text io.Reader) bool {
+	dec := json.NewDecoder(text)
+	return dec.Decode(new(json.RawMessage)) == nil && dec.More()
 }
 
 // broken names what stopped a JSON decoder: the connection, or the JSON. The decoder's
@@ -196,22 +225,27 @@ func (c *Client) page(ctx context.Context, k call, read func(answer) error) erro
 	}
 }
 
-// restPages reads a REST list to its end. each reads one page and gives back what it
-// made of it only by returning nil. GitLab names the next page in the Link header,
-// whatever the kind of pagination (doc/api/rest, "Pagination").
-func (c *Client) restPages(ctx context.Context, k call, each func(answer) error) error {
+// readList reads a REST list to its end and hands it on page by page, each once and
+// whole: one that broke off is read again. take keeps nothing of the page's memory, which
+// the next one uses again. GitLab names the next page in the Link header, whatever the
+// kind of pagination (doc/api/rest, "Pagination").
+func readList[T any](ctx context.Context, c *Client, k call, take func(page []T) error) error {
 	query := k.query
+	var read []T
 	for page := 1; ; page++ {
 		k.query = query
 		var next url.Values
 		var more bool
-		err := c.page(ctx, k, func(a answer) error {
-			var err error
+		err := c.page(ctx, k, func(a answer) (err error) {
 			if next, more, err = nextPage(a.header); err != nil {
 				return err
 			}
-			return each(a)
+			read, err = entries(a, read[:0])
+			return err
 		})
+		if err == nil {
+			err = take(read)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -224,6 +258,18 @@ func (c *Client) restPages(ctx context.Context, k call, each func(answer) error)
 		}
 		query = next
 	}
+}
+
+// entries reads a page of a list into page.
+func entries[T any](a answer, page []T) ([]T, error) {
+	err := elements(a, func(v *T) error {
+		if len(page) == maxPageEntries {
+			return fmt.Errorf("%w: more than %d entries in a page", ErrTooMany, maxPageEntries)
+		}
+		page = append(page, *v)
+		return nil
+	})
+	return page, err
 }
 
 // nextPage is the query of the next page, and whether there is one. Only the query is
@@ -263,4 +309,30 @@ func isNext(params string) bool {
 		}
 	}
 	return false
+}
+
+// elements decodes a JSON array one element at a time: of a page of a megabyte, what is
+// kept of one job is in memory, not the page.
+func elements[T any](a answer, each func(*T) error) error {
+	dec := json.NewDecoder(a.body)
+	open, err := dec.Token()
+	if err != nil {
+		return a.broken(err)
+	}
+	if open != json.Delim('[') {
+		return fmt.Errorf("%w: it is not a list", ErrProtocol)
+	}
+	for dec.More() {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			return a.broken(err)
+		}
+		if err := each(&v); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return a.broken(err)
+	}
+	return a.body.err
 }

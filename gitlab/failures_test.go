@@ -221,7 +221,7 @@ var errLeaseLost = errors.New("the lease was lost")
 func TestX13_TheCauseOfACancelIsKept(t *testing.T) {
 	calls := map[string]func(*stage, context.Context) error{
 		"a call":        func(s *stage, ctx context.Context) error { _, err := s.Job(ctx, 1, 7); return err },
-		"a list":        func(s *stage, ctx context.Context) error { _, err := s.Jobs(ctx, instance, StatusPending); return err },
+		"a list":        func(s *stage, ctx context.Context) error { _, err := s.list(ctx, instance, StatusPending); return err },
 		"a job request": func(s *stage, ctx context.Context) error { _, err := s.RequestJob(ctx, []byte(`{}`), nil); return err },
 		"a job update":  func(s *stage, ctx context.Context) error { return s.KeepPending(ctx, 7, "job-token") },
 	}
@@ -254,7 +254,7 @@ func TestX13_TheCauseOfACancelIsKept(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		s := newStage(t, answering(503, nil, ""))
 		s.wait = func(done <-chan struct{}, _ time.Duration) bool { cancel(errLeaseLost); <-done; return false }
-		_, err := s.Jobs(ctx, instance, StatusPending)
+		_, err := s.list(ctx, instance, StatusPending)
 		require.ErrorIs(t, err, errLeaseLost)
 	})
 	t.Run("without a cause", func(t *testing.T) {

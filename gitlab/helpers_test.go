@@ -3,6 +3,7 @@ package gitlab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -204,9 +205,25 @@ func upTo(n int64) []int64 {
 // unused reads a request away and says nothing.
 func discard(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 
+// list reads a list to its end: every job that came, and the error, after which nothing
+// may come.
+func (s *stage) list(ctx context.Context, scope Scope, statuses ...string) (jobs []Job, failed error) {
+	for j, err := range s.Jobs(ctx, scope, statuses...) {
+		switch {
+		case failed != nil:
+			return nil, errors.New("something came after the error")
+		case err != nil:
+			failed = err
+		default:
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, failed
+}
+
 func jobsOf(t *testing.T, s *stage, scope Scope) []Job {
 	t.Helper()
-	jobs, err := s.Jobs(context.Background(), scope, StatusPending, StatusRunning)
+	jobs, err := s.list(context.Background(), scope, StatusPending, StatusRunning)
 	require.NoError(t, err)
 	return jobs
 }

@@ -1,8 +1,8 @@
 package gitlab
 
 import (
+	"bytes"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +24,7 @@ type Job struct {
 	ID          int64
 	Status      string // lower case: "pending"
 	Name, Stage string
-	Tags        []string // shared between jobs: not to be changed
+	Tags        []string
 	// Protected: the job's ref is protected by the rules of now. GitLab tells it of no
 	// job; see Options.ProtectedRefs. It decided when the pipeline began, so a rule that
 	// was changed since shows one way too early, and jobs of merge requests, which
@@ -79,12 +79,12 @@ type restJob struct {
 	WebURL string `json:"web_url"`
 }
 
-func (r *restJob) job(words words, now time.Time) Job {
+func (r *restJob) job(now time.Time) Job {
 	j := Job{
-		ID: r.ID, Status: words.one(r.Status), Name: words.one(r.Name), Stage: words.one(r.Stage), Tags: words.set(r.TagList),
-		Ref: words.one(r.Ref), RefIsTag: r.Tag,
-		Project:  ProjectRef{ID: r.Pipeline.ProjectID, FullPath: words.one(projectPath(r.WebURL))},
-		Pipeline: PipelineRef{ID: r.Pipeline.ID, Status: words.one(r.Pipeline.Status)},
+		ID: r.ID, Status: r.Status, Name: r.Name, Stage: r.Stage, Tags: r.TagList,
+		Ref: r.Ref, RefIsTag: r.Tag,
+		Project:  ProjectRef{ID: r.Pipeline.ProjectID, FullPath: projectPath(r.WebURL)},
+		Pipeline: PipelineRef{ID: r.Pipeline.ID, Status: r.Pipeline.Status},
 		QueuedAt: queuedAt(r.QueuedDuration, r.StartedAt, now),
 	}
 	if r.CreatedAt != nil {
@@ -94,7 +94,7 @@ func (r *restJob) job(words words, now time.Time) Job {
 		j.RunnerID = r.Runner.ID
 	}
 	if r.RunnerManager != nil {
-		j.SystemID = words.one(r.RunnerManager.SystemID)
+		j.SystemID = r.RunnerManager.SystemID
 	}
 	return j
 }
@@ -160,19 +160,19 @@ type graphJob struct {
 const jobFields = `id status name tags createdAt queuedAt refName createdByTag stage{name} project{id fullPath} ` +
 	`pipeline{id ...on Pipeline{status}} runner{id} ...on CiJob{runnerManager{systemId}}`
 
-func (g *graphJob) job(words words) Job {
+func (g *graphJob) job() Job {
 	j := Job{
-		ID: int64(g.ID), Status: words.one(strings.ToLower(g.Status)), Name: words.one(g.Name), Tags: words.set(g.Tags),
-		Ref: words.one(g.RefName), RefIsTag: g.CreatedByTag,
+		ID: int64(g.ID), Status: strings.ToLower(g.Status), Name: g.Name, Tags: g.Tags,
+		Ref: g.RefName, RefIsTag: g.CreatedByTag,
 	}
 	if g.Stage != nil {
-		j.Stage = words.one(g.Stage.Name)
+		j.Stage = g.Stage.Name
 	}
 	if g.Project != nil {
-		j.Project = ProjectRef{int64(g.Project.ID), words.one(g.Project.FullPath)}
+		j.Project = ProjectRef{int64(g.Project.ID), g.Project.FullPath}
 	}
 	if g.Pipeline != nil {
-		j.Pipeline = PipelineRef{int64(g.Pipeline.ID), words.one(strings.ToLower(g.Pipeline.Status))}
+		j.Pipeline = PipelineRef{int64(g.Pipeline.ID), strings.ToLower(g.Pipeline.Status)}
 	}
 	if g.CreatedAt != nil {
 		j.CreatedAt = g.CreatedAt.UTC()
@@ -184,7 +184,7 @@ func (g *graphJob) job(words words) Job {
 		j.RunnerID = int64(g.Runner.ID)
 	}
 	if g.RunnerManager != nil {
-		j.SystemID = words.one(g.RunnerManager.SystemID)
+		j.SystemID = g.RunnerManager.SystemID
 	}
 	return j
 }
@@ -194,60 +194,18 @@ type gid int64
 
 // UnmarshalJSON reads a global id; anything else is 0, which no thing in GitLab has.
 func (g *gid) UnmarshalJSON(data []byte) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return err
+	text, quoted := bytes.CutPrefix(data, []byte(`"`))
+	if text = bytes.TrimSuffix(text, []byte(`"`)); !quoted || bytes.IndexByte(text, '\\') >= 0 {
+		var unusual string
+		if err := json.Unmarshal(data, &unusual); err != nil {
+			return err
+		}
+		text = []byte(unusual)
 	}
-	n, err := strconv.ParseInt(text[strings.LastIndexByte(text, '/')+1:], 10, 64)
-	if err != nil || !strings.HasPrefix(text, "gid://") || n < 0 {
+	n, err := strconv.ParseInt(string(text[bytes.LastIndexByte(text, '/')+1:]), 10, 64)
+	if err != nil || !bytes.HasPrefix(text, []byte("gid://")) || n < 0 {
 		n = 0
 	}
 	*g = gid(n)
 	return nil
-}
-
-// words keeps each text of a list once. A hundred thousand jobs have a few hundred
-// different tag lists, stages and projects; with a copy for each job they would be most
-// of the list's memory. It lives as long as one list is read.
-type words struct {
-	texts map[string]string
-	sets  map[string][]string
-}
-
-func newWords() words { return words{map[string]string{}, map[string][]string{}} }
-
-// maxWords bounds what is kept [texts]: what repeats shows up long before.
-const maxWords = 100_000
-
-func (w words) one(s string) string {
-	if s == "" {
-		return ""
-	}
-	if known, ok := w.texts[s]; ok {
-		return known
-	}
-	s = strings.Clone(s) // a decoded string may hang on a whole page
-	if len(w.texts) < maxWords {
-		w.texts[s] = s
-	}
-	return s
-}
-
-func (w words) set(s []string) []string {
-	if len(s) == 0 {
-		return nil
-	}
-	key := strings.Join(s, "\x00")
-	if known, ok := w.sets[key]; ok {
-		return known
-	}
-	set := make([]string, 0, len(s))
-	for _, t := range s {
-		set = append(set, w.one(t))
-	}
-	set = slices.Clip(set)
-	if len(w.sets) < maxWords {
-		w.sets[strings.Clone(key)] = set
-	}
-	return set
 }

@@ -2,9 +2,9 @@ package gitlab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,49 +26,74 @@ const schemaAge = time.Hour
 const maxStatuses = 16
 
 // Jobs lists the jobs of a scope that are in one of the statuses: all of them, or an
-// error. GraphQL is used where this GitLab's has what is needed, else REST; that is
-// found out for each kind of scope and believed for schemaAge. The scope instance costs a call per hundred
-// jobs, the others one per project and hundred jobs, besides those that list the
-// projects of a group: GitLab has no list of jobs of a group.
-func (c *Client) Jobs(ctx context.Context, scope Scope, statuses ...string) ([]Job, error) {
-	if err := scope.validate(); err != nil {
-		return nil, err
-	}
-	if len(statuses) == 0 || len(statuses) > maxStatuses {
-		return nil, fmt.Errorf("gitlab: %d statuses: ask for 1 to %d", len(statuses), maxStatuses)
-	}
-	jobs, err := c.listJobs(ctx, scope, statuses)
-	if err != nil {
-		return nil, fmt.Errorf("gitlab: %w", err)
-	}
-	if c.learns {
-		if err := c.learnProtected(ctx, jobs); err != nil {
-			return nil, fmt.Errorf("gitlab: %w", err)
+// error, which comes last and makes the jobs that came before it worth nothing: nobody
+// can tell which are missing. They come page by page, as GitLab is asked, so that a
+// list takes the memory of what is kept of it and no more; the next page is asked for
+// when the last job of this one has been used. No job comes twice because a page had to
+// be read again.
+//
+// GraphQL is used where this GitLab's has what is needed, else REST; that is
+// found out for each kind of scope and believed for schemaAge. The scope instance costs
+// a call per hundred jobs, the others one per project and hundred jobs, besides those
+// that list the projects of a group: GitLab has no list of jobs of a group.
+func (c *Client) Jobs(ctx context.Context, scope Scope, statuses ...string) iter.Seq2[Job, error] {
+	return func(yield func(Job, error) bool) {
+		if err := scope.validate(); err != nil {
+			yield(Job{}, err)
+			return
+		}
+		if len(statuses) == 0 || len(statuses) > maxStatuses {
+			yield(Job{}, fmt.Errorf("gitlab: %d statuses: ask for 1 to %d", len(statuses), maxStatuses))
+			return
+		}
+		l := &lister{c: c, statuses: statuses, yield: yield}
+		if err := l.list(ctx, scope); err != nil && !errors.Is(err, errEnough) {
+			yield(Job{}, fmt.Errorf("gitlab: %w", err))
 		}
 	}
-	return jobs, nil
 }
 
-func (c *Client) listJobs(ctx context.Context, scope Scope, statuses []string) ([]Job, error) {
-	l := &lister{c: c, statuses: statuses, words: newWords()}
-	if now := c.now(); now.UnixNano() >= c.noGraph[scope.Kind].Load() {
-		err := l.graph(ctx, scope)
-		if !errors.Is(err, errSchema) {
-			return l.jobs, err
-		}
-		c.noGraph[scope.Kind].Store(now.Add(schemaAge).UnixNano())
-		l.jobs = nil
-	}
-	err := l.rest(ctx, scope)
-	return l.jobs, err
-}
+// errEnough: the caller wants no more of a list.
+var errEnough = errors.New("the list is wanted no further")
 
-// lister collects the jobs of one list.
+// lister hands on the jobs of one list.
 type lister struct {
 	c        *Client
 	statuses []string
-	words    words
-	jobs     []Job
+	yield    func(Job, error) bool
+	page     []Job // the one that is read, whose memory the next one uses again
+	given    int   // jobs so far
+}
+
+func (l *lister) list(ctx context.Context, scope Scope) error {
+	gone := &l.c.noGraph[scope.Kind]
+	if now := l.c.now(); now.UnixNano() >= gone.Load() {
+		err := l.graph(ctx, scope)
+		if !errors.Is(err, errSchema) {
+			return err
+		}
+		gone.Store(now.Add(schemaAge).UnixNano())
+		if l.given > 0 { // what was handed on can't be taken back
+			return fmt.Errorf("%w: its GraphQL API went away in the middle of a list: %w", ErrUnavailable, err)
+		}
+	}
+	return l.rest(ctx, scope)
+}
+
+// give hands on the page that was read.
+func (l *lister) give(ctx context.Context) error {
+	if l.c.learns {
+		if err := l.c.learnProtected(ctx, l.page); err != nil {
+			return err
+		}
+	}
+	l.given += len(l.page)
+	for _, j := range l.page {
+		if !l.yield(j, nil) {
+			return errEnough
+		}
+	}
+	return nil
 }
 
 // graph lists by GraphQL.
@@ -77,7 +102,7 @@ func (l *lister) graph(ctx context.Context, scope Scope) error {
 		if err := l.graphInstance(ctx); err != nil {
 			return err
 		}
-		if len(l.jobs) > 0 {
+		if l.given > 0 {
 			return nil
 		}
 		// Nothing, or no right to see it: app/graphql/types/query_type.rb, "Returns an empty
@@ -119,7 +144,7 @@ func (l *lister) graphInstance(ctx context.Context) error {
 		if err != nil {
 			return pageInfo{}, err
 		}
-		return l.take(k, data.Jobs)
+		return l.take(ctx, k, data.Jobs)
 	})
 }
 
@@ -137,7 +162,7 @@ func (l *lister) graphProject(ctx context.Context, path string, mayBeGone bool) 
 		case data.Project == nil:
 			return pageInfo{}, fmt.Errorf("%s: %w", k.what, ErrNotFound)
 		}
-		return l.take(k, data.Project.Jobs)
+		return l.take(ctx, k, data.Project.Jobs)
 	})
 }
 
@@ -153,12 +178,13 @@ func (l *lister) vars(after any, more map[string]any) map[string]any {
 	return vars
 }
 
-// take adds a page. null instead of a page, or of a job, is what GraphQL answers where
-// the token may not see it.
-func (l *lister) take(k call, page *jobPage) (pageInfo, error) {
+// take hands a page on. null instead of a page, or of a job, is what GraphQL answers
+// where the token may not see it.
+func (l *lister) take(ctx context.Context, k call, page *jobPage) (pageInfo, error) {
 	if page == nil {
 		return pageInfo{}, fmt.Errorf("%s: %w: %s", k.what, ErrForbidden, k.right)
 	}
+	l.page = l.page[:0]
 	for _, node := range page.Nodes {
 		if node == nil {
 			return pageInfo{}, fmt.Errorf("%s: %w: %s (some are hidden)", k.what, ErrForbidden, k.right)
@@ -166,9 +192,9 @@ func (l *lister) take(k call, page *jobPage) (pageInfo, error) {
 		if node.ID == 0 {
 			return pageInfo{}, fmt.Errorf("%s: %w: a job has no id", k.what, ErrProtocol)
 		}
-		l.jobs = append(l.jobs, node.job(l.words))
+		l.page = append(l.page, node.job())
 	}
-	return page.PageInfo, nil
+	return page.PageInfo, l.give(ctx)
 }
 
 // rest lists by REST, which has jobs of projects only.
@@ -217,50 +243,21 @@ func (l *lister) restProject(ctx context.Context, project string, mayBeGone bool
 		method: http.MethodGet, path: "api/v4/projects/" + project + "/jobs",
 		query: url.Values{"scope[]": l.statuses, "per_page": {"100"}, "pagination": {"keyset"}, "order_by": {"id"}, "sort": {"desc"}},
 	}
-	err := l.c.restPages(ctx, k, func(a answer) error {
-		read := len(l.jobs)
-		err := elements(a, func(r *restJob) error {
-			if r.ID <= 0 {
-				return fmt.Errorf("%w: a job has no id", ErrProtocol)
+	err := readList(ctx, l.c, k, func(page []restJob) error {
+		l.page = l.page[:0]
+		now := l.c.now()
+		for i := range page {
+			if page[i].ID <= 0 {
+				return fmt.Errorf("%s: %w: a job has no id", k.what, ErrProtocol)
 			}
-			l.jobs = append(l.jobs, r.job(l.words, l.c.now()))
-			return nil
-		})
-		if err != nil {
-			l.jobs = l.jobs[:read] // the page may be read again
+			l.page = append(l.page, page[i].job(now))
 		}
-		return err
+		return l.give(ctx)
 	})
 	if mayBeGone && errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
-}
-
-// elements decodes a JSON array one element at a time: of a page of a megabyte, what is
-// kept of one job is in memory, not the page.
-func elements[T any](a answer, each func(*T) error) error {
-	dec := json.NewDecoder(a.body)
-	open, err := dec.Token()
-	if err != nil {
-		return a.broken(err)
-	}
-	if open != json.Delim('[') {
-		return fmt.Errorf("%w: it is not a list", ErrProtocol)
-	}
-	for dec.More() {
-		var v T
-		if err := dec.Decode(&v); err != nil {
-			return a.broken(err)
-		}
-		if err := each(&v); err != nil {
-			return err
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return a.broken(err)
-	}
-	return a.body.err
 }
 
 // unique drops repeated texts: groups may be named with their own subgroups.

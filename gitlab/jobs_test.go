@@ -30,7 +30,7 @@ func TestJobsOfTheInstance(t *testing.T) {
 		Project: ProjectRef{7, "top/sub/app"}, Pipeline: PipelineRef{70, "running"}, CreatedAt: start.Add(-time.Hour), QueuedAt: start.Add(-time.Minute),
 	}
 	second := want
-	second.ID, second.Status, second.RunnerID, second.SystemID, second.RefIsTag, second.Tags = 2, "running", 5, "s_1", true, nil
+	second.ID, second.Status, second.RunnerID, second.SystemID, second.RefIsTag, second.Tags = 2, "running", 5, "s_1", true, []string{}
 	require.Equal(t, []Job{second, want}, jobsOf(t, s, instance))
 }
 
@@ -64,9 +64,9 @@ func TestX07_AllPagesOrAnError(t *testing.T) {
 		t.Run(name+": a cap is an error", func(t *testing.T) {
 			s := newStage(t, h)
 			s.pages = 2
-			jobs, err := s.Jobs(context.Background(), scope, StatusPending, StatusRunning)
+			jobs, err := s.list(context.Background(), scope, StatusPending, StatusRunning)
 			require.ErrorIs(t, err, ErrTooMany)
-			require.Nil(t, jobs)
+			require.Len(t, jobs, 200, "the error comes last")
 		})
 		t.Run(name+": a page that fails for good is an error", func(t *testing.T) {
 			s := newStage(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,11 +88,71 @@ func TestX07_AllPagesOrAnError(t *testing.T) {
 				}
 				h(w, r)
 			}))
-			jobs, err := s.Jobs(context.Background(), scope, StatusPending, StatusRunning)
+			jobs, err := s.list(context.Background(), scope, StatusPending, StatusRunning)
 			require.Error(t, err)
-			require.Nil(t, jobs)
+			require.Len(t, jobs, 200, "the error comes last")
+		})
+		t.Run(name+": a page is handed on before the next one is asked for", func(t *testing.T) {
+			s := newStage(t, h)
+			n := 0
+			for _, err := range s.Jobs(context.Background(), scope, StatusPending, StatusRunning) {
+				require.NoError(t, err)
+				require.Equal(t, n/PageSize+1, s.count(map[string]string{"GraphQL": "POST", "REST": "GET"}[name]), "job %d", n)
+				n++
+			}
+			require.Equal(t, 250, n)
+		})
+		t.Run(name+": who has enough asks for no more", func(t *testing.T) {
+			s := newStage(t, h)
+			n := 0
+			for _, err := range s.Jobs(context.Background(), scope, StatusPending, StatusRunning) {
+				require.NoError(t, err)
+				if n++; n == PageSize+1 {
+					break
+				}
+			}
+			require.Equal(t, 2, s.count(map[string]string{"GraphQL": "POST", "REST": "GET"}[name]))
 		})
 	}
+}
+
+// What was handed on can't be taken back: REST begins with the next list.
+func TestAGraphQLThatGoesAwayInTheMiddleOfAList(t *testing.T) {
+	page := graphAPI(func(q graphQuestion) any {
+		return object{"project": object{"jobs": graphList(250, q.Variables.After, func(id int64) object { return graphJobOf(id, "pending") })}}
+	})
+	asked := 0
+	s := newStage(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/api/graphql":
+			restList(w, r, 250, func(id int64) any { return restJobOf(id, "pending") })
+		case asked == 1:
+			http.NotFound(w, r)
+		default:
+			asked++
+			page(w, r)
+		}
+	}))
+	scope := Scope{Kind: Projects, Paths: []string{"a/b"}}
+	jobs, err := s.list(context.Background(), scope, StatusPending)
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.Len(t, jobs, PageSize)
+	require.Zero(t, s.count("GET"))
+	require.Equal(t, upTo(250), jobIDs(jobsOf(t, s, scope)))
+	require.Equal(t, 3, s.count("GET"))
+}
+
+func TestAPageIsBounded(t *testing.T) {
+	read := func(n int) (int, error) {
+		text := "[" + strings.TrimSuffix(strings.Repeat("{},", n), ",") + "]"
+		page, err := entries[struct{}](answer{body: &body{r: strings.NewReader(text), left: MaxAnswerBytes, limit: MaxAnswerBytes}}, nil)
+		return len(page), err
+	}
+	n, err := read(maxPageEntries)
+	require.NoError(t, err)
+	require.Equal(t, maxPageEntries, n)
+	_, err = read(maxPageEntries + 1)
+	require.ErrorIs(t, err, ErrTooMany)
 }
 
 func TestAPageThatFailsOnceIsAskedForAgain(t *testing.T) {
@@ -122,7 +182,7 @@ func TestAListThatDoesNotMoveOnIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, graphAPI(func(graphQuestion) any { return object{"jobs": page} }))
-			_, err := s.Jobs(context.Background(), instance, StatusPending)
+			_, err := s.list(context.Background(), instance, StatusPending)
 			require.ErrorIs(t, err, ErrProtocol)
 			require.LessOrEqual(t, s.count("POST"), 2)
 		})
@@ -152,10 +212,10 @@ func TestNoJobsAtAllAreProven(t *testing.T) {
 		})
 		return newStage(t, mux)
 	}
-	jobs, err := answer(http.StatusOK).Jobs(context.Background(), instance, StatusPending)
+	jobs, err := answer(http.StatusOK).list(context.Background(), instance, StatusPending)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
-	_, err = answer(http.StatusForbidden).Jobs(context.Background(), instance, StatusPending)
+	_, err = answer(http.StatusForbidden).list(context.Background(), instance, StatusPending)
 	require.ErrorIs(t, err, ErrForbidden)
 	require.ErrorContains(t, err, "administrator")
 }
@@ -246,7 +306,7 @@ func TestWhatIsHiddenIsAnError(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t, graphAPI(func(graphQuestion) any { return tt.data }))
-			_, err := s.Jobs(context.Background(), tt.scope, StatusPending)
+			_, err := s.list(context.Background(), tt.scope, StatusPending)
 			require.ErrorIs(t, err, tt.is)
 			require.Equal(t, 1, s.count(""), "nothing to try again")
 		})
@@ -262,7 +322,7 @@ func TestGraphQLErrors(t *testing.T) {
 	} {
 		t.Run(message, func(t *testing.T) {
 			s := newStage(t, graphErrorAPI(message, ""))
-			_, err := s.Jobs(context.Background(), instance, StatusPending)
+			_, err := s.list(context.Background(), instance, StatusPending)
 			require.ErrorIs(t, err, is)
 		})
 	}
@@ -270,12 +330,12 @@ func TestGraphQLErrors(t *testing.T) {
 		s := newStage(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			writeJSON(w, http.StatusOK, object{"data": object{"jobs": graphList(1, nil, func(id int64) object { return graphJobOf(id, "pending") })}, "errors": []object{{"message": "something"}}})
 		}))
-		_, err := s.Jobs(context.Background(), instance, StatusPending)
+		_, err := s.list(context.Background(), instance, StatusPending)
 		require.ErrorIs(t, err, ErrProtocol)
 	})
 	t.Run("neither data nor error", func(t *testing.T) {
 		s := newStage(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, object{}) }))
-		_, err := s.Jobs(context.Background(), instance, StatusPending)
+		_, err := s.list(context.Background(), instance, StatusPending)
 		require.ErrorIs(t, err, ErrProtocol)
 	})
 }
@@ -287,13 +347,13 @@ func TestScopesAreChecked(t *testing.T) {
 		many[i] = "a"
 	}
 	for _, scope := range []Scope{{Kind: 3}, {Kind: -1}, {Kind: Instance, Paths: []string{"a"}}, {Kind: Groups}, {Kind: Projects, Paths: []string{"/"}}, {Kind: Projects, Paths: many}} {
-		_, err := s.Jobs(context.Background(), scope, StatusPending)
+		_, err := s.list(context.Background(), scope, StatusPending)
 		require.Error(t, err)
 		require.Error(t, s.Check(context.Background(), scope))
 	}
-	_, err := s.Jobs(context.Background(), instance)
+	_, err := s.list(context.Background(), instance)
 	require.Error(t, err)
-	_, err = s.Jobs(context.Background(), instance, make([]string, maxStatuses+1)...)
+	_, err = s.list(context.Background(), instance, make([]string, maxStatuses+1)...)
 	require.Error(t, err)
 	require.Zero(t, s.count(""))
 	require.NoError(t, Scope{Kind: Projects, Paths: many[1:]}.validate())
@@ -338,7 +398,7 @@ func TestQueuedAtCountsBack(t *testing.T) {
 }
 
 func TestGID(t *testing.T) {
-	for text, want := range map[string]gid{`"gid://gitlab/Ci::Build/42"`: 42, `"42"`: 0, `"gid://gitlab/Ci::Build/x"`: 0, `"gid://gitlab/Ci::Build/-1"`: 0, `""`: 0, `null`: 0} {
+	for text, want := range map[string]gid{`"gid://gitlab/Ci::Build/42"`: 42, `"gid:\/\/gitlab\/Ci::Build\/42"`: 42, `"42"`: 0, `"gid://gitlab/Ci::Build/x"`: 0, `"gid://gitlab/Ci::Build/-1"`: 0, `""`: 0, `null`: 0} {
 		var g gid
 		require.NoError(t, g.UnmarshalJSON([]byte(text)))
 		require.Equal(t, want, g, text)

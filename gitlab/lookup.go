@@ -22,7 +22,7 @@ func (c *Client) Job(ctx context.Context, projectID, jobID int64) (Job, error) {
 	if r.ID != jobID {
 		return Job{}, fmt.Errorf("%s: %w: it is about job %d", k.what, ErrProtocol, r.ID)
 	}
-	jobs := []Job{r.job(newWords(), c.now())}
+	jobs := []Job{r.job(c.now())}
 	if jobs[0].Project.ID == 0 {
 		jobs[0].Project.ID = projectID
 	}

@@ -24,7 +24,13 @@ type Payload struct {
 	GitInfo        GitInfo
 	RunnerInfo     RunnerInfo
 	FailureReasons []string // those that GitLab knows (features.failure_reasons)
+	Image          string   // what the job runs in; empty: the runner decides
+	Services       []string // images beside it, at most MaxServices
 }
+
+// MaxServices bounds the services that are read of a job [images]; a job with more is
+// not one that can be judged.
+const MaxServices = 64
 
 // JobInfo is job_info of a payload.
 type JobInfo struct {
@@ -90,6 +96,13 @@ type wirePayload struct {
 	Features struct {
 		FailureReasons []string `json:"failure_reasons"`
 	} `json:"features"`
+	Image    wireImage   `json:"image"`
+	Services []wireImage `json:"services"`
+}
+
+// wireImage is spec.Image there.
+type wireImage struct {
+	Name string `json:"name"`
 }
 
 // ParsePayload reads the body of a 201 of RequestJob. Its errors quote nothing of it.
@@ -108,6 +121,13 @@ func ParsePayload(body []byte) (Payload, error) {
 	if err != nil {
 		return Payload{}, fmt.Errorf("gitlab: job payload: %w: it has no token that could be one", ErrProtocol)
 	}
+	if len(w.Services) > MaxServices {
+		return Payload{}, fmt.Errorf("gitlab: job payload: %w: %d services, at most %d are read", ErrProtocol, len(w.Services), MaxServices)
+	}
+	var services []string
+	for _, s := range w.Services {
+		services = append(services, cut(s.Name))
+	}
 	info := w.JobInfo
 	return Payload{
 		ID: w.ID, Token: token,
@@ -119,7 +139,7 @@ func ParsePayload(body []byte) (Payload, error) {
 		},
 		GitInfo:        GitInfo{Ref: cut(w.GitInfo.Ref), Protected: isTrue(w.GitInfo.Protected)},
 		RunnerInfo:     RunnerInfo{Timeout: w.RunnerInfo.Timeout.seconds()},
-		FailureReasons: w.Features.FailureReasons,
+		FailureReasons: w.Features.FailureReasons, Image: cut(w.Image.Name), Services: services,
 	}, nil
 }
 

@@ -68,24 +68,19 @@ func isFalse(b *bool) bool { return b != nil && !*b }
 func (c *Client) restProjects(ctx context.Context, path, of, right string, query url.Values) ([]string, error) {
 	query.Set("per_page", strconv.Itoa(PageSize))
 	k := call{what: "list the projects of " + of, right: right, method: http.MethodGet, path: "api/v4/" + path, query: query}
+	type project struct {
+		ID      int64  `json:"id"`
+		Enabled *bool  `json:"jobs_enabled"` // doc/api/projects.md
+		Access  string `json:"builds_access_level"`
+	}
 	var ids []string
-	err := c.restPages(ctx, k, func(a answer) error {
-		read := len(ids)
-		err := elements(a, func(p *struct {
-			ID      int64  `json:"id"`
-			Enabled *bool  `json:"jobs_enabled"` // doc/api/projects.md
-			Access  string `json:"builds_access_level"`
-		},
-		) error {
+	err := readList(ctx, c, k, func(page []project) error {
+		for _, p := range page {
 			if !isFalse(p.Enabled) && p.Access != "disabled" {
 				ids = append(ids, strconv.FormatInt(p.ID, 10))
 			}
-			return nil
-		})
-		if err != nil {
-			ids = ids[:read]
 		}
-		return err
+		return nil
 	})
 	return ids, err
 }
@@ -102,22 +97,18 @@ func (c *Client) Ancestors(ctx context.Context, projectID int64) ([]int64, error
 		what: fmt.Sprintf("read the groups of project %d", projectID), right: "it must be a member of the project",
 		method: http.MethodGet, path: fmt.Sprintf("api/v4/projects/%d/groups", projectID), query: url.Values{"per_page": {"100"}},
 	}
+	type group struct {
+		ID int64 `json:"id"`
+	}
 	ids := []int64{}
-	err := c.restPages(ctx, k, func(a answer) error {
-		read := len(ids)
-		err := elements(a, func(g *struct {
-			ID int64 `json:"id"`
-		},
-		) error {
-			if ids = append(ids, g.ID); len(ids) > maxAncestors {
-				return fmt.Errorf("%w: more than %d groups", ErrTooMany, maxAncestors)
-			}
-			return nil
-		})
-		if err != nil {
-			ids = ids[:read]
+	err := readList(ctx, c, k, func(page []group) error {
+		if len(ids)+len(page) > maxAncestors {
+			return fmt.Errorf("%s: %w: more than %d groups", k.what, ErrTooMany, maxAncestors)
 		}
-		return err
+		for _, g := range page {
+			ids = append(ids, g.ID)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gitlab: %w", err)

@@ -98,22 +98,18 @@ func (c *Client) protectedNames(ctx context.Context, projectID int64, list strin
 		what: fmt.Sprintf("read the %s of project %d", strings.ReplaceAll(list, "_", " "), projectID), right: rightRules,
 		method: http.MethodGet, path: fmt.Sprintf("api/v4/projects/%d/%s", projectID, list), query: url.Values{"per_page": {"100"}},
 	}
+	type rule struct {
+		Name string `json:"name"`
+	}
 	var names []string
-	err := c.restPages(ctx, k, func(a answer) error {
-		read := len(names)
-		err := elements(a, func(rule *struct {
-			Name string `json:"name"`
-		},
-		) error {
-			if names = append(names, rule.Name); len(names) > maxRules {
-				return fmt.Errorf("%w: more than %d rules", ErrTooMany, maxRules)
-			}
-			return nil
-		})
-		if err != nil {
-			names = names[:read]
+	err := readList(ctx, c, k, func(page []rule) error {
+		if len(names)+len(page) > maxRules {
+			return fmt.Errorf("%s: %w: more than %d rules", k.what, ErrTooMany, maxRules)
 		}
-		return err
+		for _, r := range page {
+			names = append(names, r.Name)
+		}
+		return nil
 	})
 	return names, err
 }

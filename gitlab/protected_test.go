@@ -109,7 +109,7 @@ func TestProtectionThatMayNotBeRead(t *testing.T) {
 	}))
 	mux.HandleFunc("/", answering(403, asJSON, `{"message":"403 Forbidden"}`))
 	s := newStage(t, mux, func(o *Options) { o.ProtectedRefs = true })
-	_, err := s.Jobs(context.Background(), instance, StatusPending)
+	_, err := s.list(context.Background(), instance, StatusPending)
 	require.ErrorIs(t, err, ErrForbidden)
 	require.ErrorContains(t, err, "protected branches")
 }

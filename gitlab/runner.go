@@ -146,25 +146,21 @@ func (c *Client) managers(ctx context.Context, id int64) ([]Manager, error) {
 		what: fmt.Sprintf("gitlab: list the machines of runner %d", id), right: rightRunner,
 		method: http.MethodGet, path: fmt.Sprintf("api/v4/runners/%d/managers", id), query: url.Values{"per_page": {"100"}},
 	}
+	type manager struct {
+		SystemID string `json:"system_id"`
+		IP       string `json:"ip_address"`
+		Version  string `json:"version"`
+		Status   string `json:"status"`
+	}
 	list := []Manager{}
-	err := c.restPages(ctx, k, func(a answer) error {
-		read := len(list)
-		err := elements(a, func(m *struct {
-			SystemID string `json:"system_id"`
-			IP       string `json:"ip_address"`
-			Version  string `json:"version"`
-			Status   string `json:"status"`
-		},
-		) error {
-			if list = append(list, Manager{m.SystemID, m.IP, m.Version, m.Status}); len(list) > maxManagers {
-				return fmt.Errorf("%w: more than %d machines", ErrTooMany, maxManagers)
-			}
-			return nil
-		})
-		if err != nil {
-			list = list[:read]
+	err := readList(ctx, c, k, func(page []manager) error {
+		if len(list)+len(page) > maxManagers {
+			return fmt.Errorf("%s: %w: more than %d machines", k.what, ErrTooMany, maxManagers)
 		}
-		return err
+		for _, m := range page {
+			list = append(list, Manager{m.SystemID, m.IP, m.Version, m.Status})
+		}
+		return nil
 	})
 	return list, err
 }

@@ -96,8 +96,8 @@ func TestI12_ErrorsHoldNoSecrets(t *testing.T) {
 			ctx := context.Background()
 			var errs []error
 			add := func(_ any, err error) { errs = append(errs, err) }
-			add(s.Jobs(ctx, instance, StatusPending))
-			add(s.Jobs(ctx, Scope{Kind: Projects, Paths: []string{"a"}}, StatusPending))
+			add(s.list(ctx, instance, StatusPending))
+			add(s.list(ctx, Scope{Kind: Projects, Paths: []string{"a"}}, StatusPending))
 			add(s.Job(ctx, 1, 7))
 			add(s.Pipeline(ctx, 1, 7))
 			add(s.Runner(ctx, 7))

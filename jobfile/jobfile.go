@@ -45,6 +45,10 @@ type line struct {
 	Timeout     duration          `json:"timeout"`
 	NoRetry     bool              `json:"no_retry"`
 	MaxAttempts int               `json:"max_attempts"`
+	Image       string            `json:"image"`
+
+	Affinity     string `json:"affinity"`
+	AntiAffinity string `json:"anti_affinity"`
 }
 
 type resources struct {
@@ -148,7 +152,8 @@ func (f *file) add(text []byte) {
 
 // fields are those of a job.
 var fields = []string{
-	"id", "name", "tags", "protected", "project", "groups", "resources", "priority", "script", "env", "timeout", "no_retry", "max_attempts",
+	"id", "name", "tags", "protected", "project", "groups", "resources", "priority", "script", "env", "timeout", "no_retry", "max_attempts", "image",
+	"affinity", "anti_affinity",
 }
 
 // checkFields refuses what encoding/json would let pass: fields in other cases,
@@ -247,5 +252,9 @@ func (l *line) job() spillway.Job {
 		Timeout:     time.Duration(l.Timeout),
 		NoRetry:     l.NoRetry,
 		MaxAttempts: l.MaxAttempts,
+		Image:       l.Image,
+
+		Affinity:     l.Affinity,
+		AntiAffinity: l.AntiAffinity,
 	}
 }

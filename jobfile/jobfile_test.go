@@ -25,13 +25,13 @@ func TestParse(t *testing.T) {
 	jobs, err := parse(`
 {"id":"a","script":"true"}
 
-{"id":"b","name":"B","tags":["x"],"protected":true,"project":7,"groups":[1,2],"resources":{"milli_cpu":500,"memory_mib":64,"features":["kvm"]},"priority":3,"script":"echo $K","env":{"K":"v"},"timeout":"1m30s","no_retry":true,"max_attempts":2}
+{"id":"b","name":"B","tags":["x"],"protected":true,"project":7,"groups":[1,2],"resources":{"milli_cpu":500,"memory_mib":64,"features":["kvm"]},"priority":3,"script":"echo $K","env":{"K":"v"},"timeout":"1m30s","no_retry":true,"max_attempts":2,"affinity":"gradle","anti_affinity":"load"}
 `)
 	require.NoError(t, err)
 	require.Equal(t, []spillway.Job{
 		{ID: "a", Script: "true"},
 		{
-			ID: "b", Name: "B", Priority: 3, Script: "echo $K", Env: map[string]string{"K": "v"}, Timeout: 90 * time.Second, NoRetry: true, MaxAttempts: 2,
+			ID: "b", Name: "B", Priority: 3, Script: "echo $K", Env: map[string]string{"K": "v"}, Timeout: 90 * time.Second, NoRetry: true, MaxAttempts: 2, Affinity: "gradle", AntiAffinity: "load",
 			Requirement: spillway.Requirement{
 				Tags: []string{"x"}, Protected: true, Project: 7, Groups: []int64{1, 2},
 				Resources: spillway.Resources{MilliCPU: 500, MemoryMiB: 64, Features: []string{"kvm"}},
@@ -41,11 +41,11 @@ func TestParse(t *testing.T) {
 }
 
 func TestToProto(t *testing.T) {
-	jobs, err := parse(`{"id":"b","name":"B","tags":["x"],"protected":true,"project":7,"groups":[1,2],"resources":{"milli_cpu":500,"memory_mib":64,"features":["kvm"]},"priority":3,"script":"echo $K","env":{"K":"v"},"timeout":"1m30s","no_retry":true,"max_attempts":2}
+	jobs, err := parse(`{"id":"b","name":"B","tags":["x"],"protected":true,"project":7,"groups":[1,2],"resources":{"milli_cpu":500,"memory_mib":64,"features":["kvm"]},"priority":3,"script":"echo $K","env":{"K":"v"},"timeout":"1m30s","no_retry":true,"max_attempts":2,"affinity":"gradle","anti_affinity":"load"}
 {"id":"a","script":"true"}`)
 	require.NoError(t, err)
 	want := &typesv1.Job{
-		Id: "b", Name: "B", Priority: 3, Script: "echo $K", Env: map[string]string{"K": "v"}, Timeout: durationpb.New(90 * time.Second), NoRetry: true, MaxAttempts: 2,
+		Id: "b", Name: "B", Priority: 3, Script: "echo $K", Env: map[string]string{"K": "v"}, Timeout: durationpb.New(90 * time.Second), NoRetry: true, MaxAttempts: 2, Affinity: "gradle", AntiAffinity: "load",
 		Requirement: &typesv1.Requirement{
 			Tags: []string{"x"}, Protected: true, Project: 7, Groups: []int64{1, 2},
 			Resources: &typesv1.Resources{MilliCpu: 500, MemoryMib: 64, Features: []string{"kvm"}},
@@ -79,7 +79,7 @@ nonsense
 		`jobs.jsonl:3: a job needs a script`,
 		`jobs.jsonl:4: timeout: write a number with its unit in quotes, such as "30s" or "1h30m"`,
 		`jobs.jsonl:5: timeout: "soon" is not a duration; write a number with its unit, such as "30s" or "1h30m"`,
-		`jobs.jsonl:6: unknown field "tgas"; a job has id, name, tags, protected, project, groups, resources, priority, script, env, timeout, no_retry, max_attempts`,
+		`jobs.jsonl:6: unknown field "tgas"; a job has id, name, tags, protected, project, groups, resources, priority, script, env, timeout, no_retry, max_attempts, image, affinity, anti_affinity`,
 		`jobs.jsonl:7: script: must be text, not number`,
 		`jobs.jsonl:8: more than one JSON value; write one job a line`,
 		`jobs.jsonl:9: not JSON: the line ends within the job; write each job on one line`,
@@ -88,7 +88,7 @@ nonsense
 		`jobs.jsonl:11: priority 10: use 0 (first) to 9`,
 		`jobs.jsonl:12: tags: must be a list, not string`,
 		`jobs.jsonl:13: not JSON: invalid character 'o' in literal null (expecting 'u')`,
-		`jobs.jsonl:14: unknown field "ID"; a job has id, name, tags, protected, project, groups, resources, priority, script, env, timeout, no_retry, max_attempts`,
+		`jobs.jsonl:14: unknown field "ID"; a job has id, name, tags, protected, project, groups, resources, priority, script, env, timeout, no_retry, max_attempts, image, affinity, anti_affinity`,
 		`jobs.jsonl:15: field id is there twice; keep one of them`,
 		`jobs.jsonl:16: unknown field "cpu"`,
 	}, "\n"), err.Error())

@@ -19,6 +19,10 @@ func ToProto(job *spillway.Job) *typesv1.Job {
 		Env:         job.Env,
 		NoRetry:     job.NoRetry,
 		MaxAttempts: int32(job.MaxAttempts),
+		Image:       job.Image,
+
+		Affinity:     job.Affinity,
+		AntiAffinity: job.AntiAffinity,
 	}
 	if res := &r.Resources; res.MilliCPU != 0 || res.MemoryMiB != 0 || len(res.Features) > 0 {
 		p.Requirement.Resources = &typesv1.Resources{MilliCpu: res.MilliCPU, MemoryMib: res.MemoryMiB, Features: res.Features}

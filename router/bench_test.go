@@ -118,3 +118,95 @@ func benchEngine(now time.Time, pools, classes, machines int) (*router.Engine, [
 	}
 	return e, counts
 }
+
+// BenchmarkChoice is one choice with 1,000 free machines of 10 pools and 10,000 queued jobs
+// of 200 classes and 50 projects: which job, which pool, which machine. All at once is what
+// a replica does that has just come up; one place is what happens when a job ends.
+func BenchmarkChoice(b *testing.B) {
+	b.Run("all", func(b *testing.B) {
+		e, counts, refs := choiceEngine(b)
+		for b.Loop() {
+			for _, a := range refs {
+				e.Finished(benchNow, a.Machine, a.Ref)
+			}
+			e.SetCounts(counts)
+			refs = serveChoices(b, e, counts, 1000)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/choice")
+	})
+	b.Run("one", func(b *testing.B) {
+		e, counts, _ := choiceEngine(b)
+		e.SetCounts(counts)
+		refs := serveChoices(b, e, counts, 1000)
+		e.SetCounts(counts) // 10,000 jobs wait, and there is no place
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			at := i % len(refs)
+			e.Finished(benchNow, refs[at].Machine, refs[at].Ref)
+			refs[at] = serveChoices(b, e, counts, 1)[0]
+			e.AddPending(one(counts, refs[at].Ref.Class))
+		}
+	})
+}
+
+var benchNow = time.Unix(1_700_000_000, 0)
+
+func one(counts []router.ClassCount, class spillway.JobClass) router.ClassCount {
+	c := counts[classIndex(counts, class)]
+	c.Pending = 1
+	return c
+}
+
+func choiceEngine(b *testing.B) (*router.Engine, []router.ClassCount, []router.Assignment) {
+	b.Helper()
+	var pools []spillway.Pool
+	for i := range 10 {
+		pools = append(pools, spillway.Pool{
+			Name: fmt.Sprintf("pool-%d", i), Priority: i / 4, CapacityPerInstance: 1, CostPerJob: float64(i % 4),
+			Capability: spillway.Capability{Tags: []string{"docker", "linux", fmt.Sprintf("kind-%d", i%5)}, RunUntagged: true},
+		})
+	}
+	e := router.NewEngine(pools, router.Options{})
+	for i := range 1000 {
+		e.Connect(benchNow, router.Machine{ID: machineID(i), Pool: pools[i%len(pools)].Name, Capacity: 1}, nil)
+	}
+	var counts []router.ClassCount
+	for i := range 200 {
+		r := spillway.Requirement{Tags: []string{"docker"}, Project: int64(i%50 + 1)}
+		if i%4 != 0 {
+			r.Tags = append(r.Tags, fmt.Sprintf("kind-%d", i%5))
+		}
+		r.Resources.MilliCPU = 0
+		r.Groups = []int64{int64(i)} // tells classes of one project apart
+		counts = append(counts, router.ClassCount{
+			Class: r.Class(), Requirement: r, Pending: 50, Priority: i % 3, Oldest: benchNow.Add(-time.Duration(i) * time.Second),
+		})
+	}
+	return e, counts, nil
+}
+
+// serveChoices has all that the engine wants claimed and dealt out.
+func serveChoices(b *testing.B, e *router.Engine, counts []router.ClassCount, want int) []router.Assignment {
+	b.Helper()
+	wants := e.Plan(benchNow)
+	var got []router.Claimed
+	for _, w := range wants {
+		r := counts[classIndex(counts, w.Class)].Requirement
+		for range w.N {
+			benchJobs++
+			id := spillway.JobID(fmt.Sprint(benchJobs))
+			got = append(got, router.Claimed{
+				Job:  spillway.Job{ID: id, Name: "test", Requirement: r},
+				Ref:  router.JobRef{ID: id, Class: w.Class, Attempt: 1},
+				Pool: w.Pool,
+			})
+		}
+	}
+	assigned, back := e.Claimed(benchNow, wants, got)
+	if len(assigned) != want || len(back) > 0 {
+		b.Fatalf("%d of %d assigned, %d given back", len(assigned), want, len(back))
+	}
+	return assigned
+}
+
+var benchJobs int

@@ -32,6 +32,7 @@ func (e *Engine) Finished(now time.Time, id spillway.MachineID, ref JobRef) (ok 
 		return false
 	}
 	h.machine.LastUsedAt = e.now
+	e.tastes.took(h, e.now)
 	h.machine.vacate(h)
 	e.strike(h)
 	return true
@@ -137,6 +138,7 @@ func (e *Engine) enter(m *machine, ref JobRef) *hold {
 	h.waiting.value = h
 	m.add(h)
 	e.holds[ref.ID] = h
+	e.held[ref.Class]++
 	e.await(h)
 	return h
 }
@@ -146,6 +148,12 @@ func (e *Engine) strike(h *hold) {
 	h.machine.remove(h)
 	e.waiting.remove(&h.waiting)
 	delete(e.holds, h.ref.ID)
+	if e.held[h.ref.Class]--; e.held[h.ref.Class] <= 0 {
+		delete(e.held, h.ref.Class)
+	}
+	if c := e.classes[h.ref.Class]; c != nil {
+		c.claimed = max(0, c.claimed-1)
+	}
 	e.refresh(h.machine)
 }
 
@@ -157,6 +165,7 @@ func (e *Engine) await(h *hold) {
 
 func (e *Engine) accept(h *hold) {
 	h.begun = true
+	h.begunAt = firstSet(h.begunAt, e.now)
 	e.waiting.remove(&h.waiting)
 }
 

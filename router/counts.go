@@ -1,10 +1,12 @@
 package router
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 )
 
 // class is what the engine knows of one job class in the queue.
@@ -15,11 +17,21 @@ type class struct {
 	pending     int // jobs in the queue, as far as we know
 	wanted      int // of these: asked for by claims that are under way
 	oldest      time.Time
-	takers      []int // the pools that can take it, by index, in ascending order
+	waited      []demand.Waited // as ClassCount.Waited, less what claims took since
+	claimed     int             // jobs that are assigned or running at any replica, as far as we know
+	unadmitted  int             // jobs that wait for admission
+	takers      []int           // the pools that can take it, by index, in ascending order
+	kind        *kind           // what it shares with the other classes of the same takers
+	project     *project
 }
 
 // available is the jobs that a new claim may want.
 func (c *class) available() int { return max(0, c.pending-c.wanted) }
+
+// compare is the order of urgency: priority, then age.
+func (c *class) compare(o *class) int {
+	return cmp.Or(cmp.Compare(c.priority, o.priority), c.oldest.Compare(o.oldest), cmp.Compare(c.id, o.id))
+}
 
 // takenBy reports whether a pool can take it.
 func (c *class) takenBy(p *pool) bool {
@@ -35,6 +47,7 @@ func (e *Engine) match(c *class) {
 			c.takers = append(c.takers, i)
 		}
 	}
+	c.kind = e.kindOf(c.takers)
 }
 
 // SetCounts replaces the picture of the queue. Counts that were read while a
@@ -42,14 +55,18 @@ func (e *Engine) match(c *class) {
 // right, and what is wanted too much is merely not got.
 func (e *Engine) SetCounts(counts []ClassCount) {
 	for _, c := range e.classes {
-		c.pending, c.oldest = 0, time.Time{}
+		c.pending, c.claimed, c.unadmitted, c.oldest, c.waited = 0, 0, 0, time.Time{}, nil
 	}
 	for i := range counts {
-		e.class(&counts[i]).pending = 0 // a class named twice counts once, as its last entry says
+		c := e.class(&counts[i])
+		c.pending = 0 // a class named twice counts once, as its last entry says
+		c.claimed, c.unadmitted = counts[i].Claimed, counts[i].Unadmitted
+		c.waited = slices.Clone(counts[i].Waited) // claims change it
 		e.AddPending(counts[i])
 	}
 	for id, c := range e.classes {
-		if c.pending == 0 && c.wanted == 0 {
+		if c.pending == 0 && c.wanted == 0 && c.claimed == 0 && c.unadmitted == 0 {
+			e.leaveProject(c)
 			delete(e.classes, id)
 		}
 	}
@@ -92,6 +109,7 @@ func (e *Engine) class(count *ClassCount) *class {
 	if c == nil {
 		c = &class{id: count.Class, requirement: count.Requirement.Normalize()}
 		e.match(c)
+		e.joinProject(c)
 		e.classes[count.Class] = c
 	}
 	return c

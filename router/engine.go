@@ -21,6 +21,9 @@ type Options struct {
 	RefusalPause time.Duration
 	// SilentAfter is [spillway.SilentAfter].
 	SilentAfter time.Duration
+	// Weights are how much each criterion counts in the choice of a machine; nil means
+	// DefaultWeights.
+	Weights *Weights
 }
 
 // DefaultRefusalPause is the default of Options.RefusalPause.
@@ -30,6 +33,10 @@ func (o Options) withDefaults() Options {
 	o.AcceptTimeout = cmp.Or(o.AcceptTimeout, DefaultTimeouts().Assigned)
 	o.RefusalPause = cmp.Or(o.RefusalPause, DefaultRefusalPause)
 	o.SilentAfter = cmp.Or(o.SilentAfter, spillway.SilentAfter)
+	if o.Weights == nil {
+		w := DefaultWeights()
+		o.Weights = &w
+	}
 	return o
 }
 
@@ -57,7 +64,17 @@ type Engine struct {
 	machines map[spillway.MachineID]*machine
 	holds    map[spillway.JobID]*hold
 	classes  map[spillway.JobClass]*class
-	reserved map[string]int // by pool: places wanted by claims that are under way
+	reserved map[string]int            // by pool: places wanted by claims that are under way
+	held     map[spillway.JobClass]int // jobs on our own book
+	kinds    map[string]*kind          // of classes, by their takers
+	projects map[int64]*project        // of the classes
+	plans    uint64                    // numbers what is remembered for one plan only
+
+	remote   remote
+	room     map[string]Room // by pool
+	spills   bool            // some pool is waited for
+	ripensAt time.Time       // see RipensAt
+	tastes   tastes
 
 	heard    fifo[*machine] // connected and not silent, the longest unheard first
 	waiting  fifo[*hold]    // assigned and not accepted
@@ -75,6 +92,9 @@ func NewEngine(pools []spillway.Pool, opt Options) *Engine {
 		holds:    make(map[spillway.JobID]*hold),
 		classes:  make(map[spillway.JobClass]*class),
 		reserved: make(map[string]int),
+		held:     make(map[spillway.JobClass]int),
+		projects: make(map[int64]*project),
+		tastes:   newTastes(),
 	}
 	e.SetPools(pools)
 	return e
@@ -84,11 +104,13 @@ func NewEngine(pools []spillway.Pool, opt Options) *Engine {
 // and get no new ones, until a pool of that name is back.
 func (e *Engine) SetPools(pools []spillway.Pool) {
 	e.pools, e.poolOf = make([]*pool, 0, len(pools)), make(map[string]*pool, len(pools))
+	e.kinds, e.spills = make(map[string]*kind), false
 	for i := range pools {
 		p := &pool{Pool: pools[i]}
 		p.Capability = p.Capability.Normalize()
 		e.pools = append(e.pools, p)
 		e.poolOf[p.Name] = p
+		e.spills = e.spills || p.SpillAfter > 0 || p.LeastWait > 0
 	}
 	slices.SortFunc(e.pools, func(a, b *pool) int { return strings.Compare(a.Name, b.Name) })
 	for i, p := range e.pools {
@@ -96,7 +118,7 @@ func (e *Engine) SetPools(pools []spillway.Pool) {
 	}
 	e.index = demand.NewIndex(len(e.pools), func(i int) *spillway.Capability { return &e.pools[i].Capability })
 	for _, m := range e.machines {
-		m.rank, m.places = unlisted, 0
+		m.rank, m.places, m.counted = unlisted, 0, false
 		e.seat(m)
 	}
 	for _, c := range e.classes {
@@ -145,6 +167,9 @@ func (e *Engine) advance(now time.Time) {
 		}
 		e.forgive(r)
 	}
+	if !e.ripensAt.IsZero() && !e.now.Before(e.ripensAt) {
+		e.ripensAt, e.dirty = time.Time{}, true
+	}
 }
 
 // NextDeadline returns when a call of Plan or Expire may have something to do
@@ -163,6 +188,9 @@ func (e *Engine) NextDeadline() (at time.Time, ok bool) {
 	}
 	if l := e.waiting.first; l != nil {
 		earliest(l.value.due)
+	}
+	if !e.ripensAt.IsZero() {
+		earliest(e.ripensAt)
 	}
 	return at, ok
 }

@@ -18,6 +18,8 @@ type desk struct {
 	t    *testing.T
 	now  time.Time
 	jobs int
+	// known is the classes that tell was told of.
+	known map[spillway.JobClass]spillway.Requirement
 }
 
 var dawn = time.Unix(1_700_000_000, 0)

@@ -36,10 +36,14 @@ func Explain(c *spillway.Capability, r *spillway.Requirement) Verdict {
 }
 
 func originName(origin string) string {
-	if origin == "" {
+	switch origin {
+	case "":
 		return "Spillway's own queue"
+	case spillway.CellOrigin:
+		return "another cell"
+	default:
+		return origin
 	}
-	return origin
 }
 
 func explainScope(c *spillway.Capability, r *spillway.Requirement) string {

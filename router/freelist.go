@@ -14,6 +14,10 @@ type pool struct {
 	index  int      // among the engine's pools
 	open   freelist // the machines that can be given a job now
 	places int      // what they have free together [jobs]
+
+	labelled int    // open machines that say where they are
+	due      int    // jobs claimed for it that are still to be dealt out
+	plan     uint64 // the last one that looked at what it has ahead
 }
 
 // best is the machine that gets the next job of a class, nil if none can.
@@ -34,6 +38,14 @@ func (p *pool) best(class spillway.JobClass) *machine {
 func (p *pool) update(m *machine, places int) {
 	p.places += places - m.places
 	m.places = places
+	if labelled := places > 0 && m.labelled(); labelled != m.counted {
+		m.counted = labelled
+		if labelled {
+			p.labelled++
+		} else {
+			p.labelled--
+		}
+	}
 	switch listed := m.rank != unlisted; {
 	case places > 0 && listed:
 		heap.Fix(&p.open, m.rank)

@@ -82,6 +82,11 @@ func (e *Engine) SetUnhealthy(now time.Time, id spillway.MachineID, why string) 
 	return true
 }
 
+// TakesJobs reports whether the machine would take jobs by all that its record says.
+func (m *Machine) TakesJobs() bool {
+	return m.Connected && !m.Draining && m.StoppingSince.IsZero() && !m.endsSoon() && m.Unhealthy == ""
+}
+
 // endsSoon reports whether a job that was given to the machine now could be lost
 // with it.
 func (m *Machine) endsSoon() bool { return graver(m.InterruptionKind, InterruptionRebalance) }

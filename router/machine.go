@@ -13,10 +13,11 @@ type machine struct {
 	declared int   // jobs at once by its own word; Capacity is bounded by the pool
 	pool     *pool // nil while no pool of that name is configured
 	holds    []*hold
-	unheard  int // holds that its last heartbeat could not count yet
-	foreign  int // jobs of others that its last heartbeat counted, as a sidecar's
-	places   int // free, as its pool knows
-	rank     int // in the pool's freelist
+	unheard  int  // holds that its last heartbeat could not count yet
+	foreign  int  // jobs of others that its last heartbeat counted, as a sidecar's
+	places   int  // free, as its pool knows
+	rank     int  // in the pool's freelist
+	counted  bool // in the pool's labelled
 	silent   bool
 	full     bool // refused for want of a place: believed until its next heartbeat
 	refusals map[spillway.JobClass]*refusal
@@ -27,11 +28,14 @@ type machine struct {
 type hold struct {
 	ref     JobRef
 	machine *machine
-	slot    int         // in machine.holds
-	begun   bool        // the machine has ever said that it has it
-	heard   bool        // counted in the machine's Busy
-	due     time.Time   // while it waits to be accepted: when it is given up
-	waiting link[*hold] // queued while it waits to be accepted
+	slot    int       // in machine.holds
+	begun   bool      // the machine has ever said that it has it
+	heard   bool      // counted in the machine's Busy
+	due     time.Time // while it waits to be accepted: when it is given up
+	// Of the job, where it was assigned here.
+	name, antiAffinity string
+	begunAt            time.Time   // zero until it has begun
+	waiting            link[*hold] // queued while it waits to be accepted
 }
 
 // refusal keeps a class away from a machine for a moment.
@@ -49,8 +53,7 @@ func (m *machine) refuses(class spillway.JobClass) bool {
 
 // takesJobs reports whether the machine may be given jobs at all.
 func (m *machine) takesJobs() bool {
-	return m.pool != nil && m.Connected && !m.Draining && m.StoppingSince.IsZero() && !m.silent && !m.full &&
-		!m.endsSoon() && m.Unhealthy == ""
+	return m.pool != nil && !m.silent && !m.full && m.TakesJobs()
 }
 
 // occupied counts what its last heartbeat counted and what we have given it

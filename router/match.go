@@ -37,7 +37,7 @@ func (v Verdict) OK() bool { return v.Predicate == PredicateNone }
 // use [Explain] for that. Inputs in normal form cost no allocation.
 func Match(c *spillway.Capability, r *spillway.Requirement) Verdict {
 	switch {
-	case c.Origin != r.Origin:
+	case !sameOrigin(c.Origin, r.Origin):
 		return Verdict{Predicate: PredicateOrigin}
 	case c.Protected && !r.Protected:
 		return Verdict{Predicate: PredicateProtected}
@@ -58,6 +58,15 @@ func Match(c *spillway.Capability, r *spillway.Requirement) Verdict {
 func Fits(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string) {
 	v := Match(c, r)
 	return v.OK(), string(v.Predicate)
+}
+
+// sameOrigin reports whether a runner of one origin takes the jobs of another: see
+// [spillway.CellOrigin].
+func sameOrigin(runner, job string) bool {
+	if runner == spillway.CellOrigin || job == spillway.CellOrigin {
+		return runner+job == spillway.CellOrigin // the other one is our own queue
+	}
+	return runner == job
 }
 
 // inScope: a job without a project is in the scope of instance runners only.

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -19,7 +18,7 @@ func (e *Engine) Plan(now time.Time) []ClaimWant {
 	if !e.dirty {
 		return nil
 	}
-	e.dirty = false
+	e.dirty, e.ripensAt = false, time.Time{}
 	berths := e.berths()
 	if len(berths) == 0 {
 		return nil
@@ -28,26 +27,49 @@ func (e *Engine) Plan(now time.Time) []ClaimWant {
 	if len(classes) == 0 {
 		return nil
 	}
-	var wants []ClaimWant
-	for _, f := range attribute(classes, berths) {
+	var wants wants
+	for _, f := range e.attribute(classes, berths) {
 		c, p := classes[f.class], berths[f.berth].pool
 		c.wanted += f.jobs
 		e.reserved[p.Name] += f.jobs
-		wants = want(wants, c, p, f.jobs)
+		wants.add(c.id, p.Name, f.jobs)
 	}
-	return wants
+	return wants.list
 }
 
-// want adds n jobs of c for p, to the want of that kind if there is one. Wants of
-// one class follow each other.
-func want(wants []ClaimWant, c *class, p *pool, n int) []ClaimWant {
-	for i := len(wants) - 1; i >= 0 && wants[i].Class == c.id; i-- {
-		if wants[i].Pool == p.Name {
-			wants[i].N += n
-			return wants
+// wants collects what a plan wants, in the order in which it first comes.
+type wants struct {
+	list []ClaimWant
+	at   map[pairing]int // in list; made when there are many
+}
+
+// pairing is what one want is about.
+type pairing struct {
+	class spillway.JobClass
+	pool  string
+}
+
+// manyWants is how many are looked through without an index.
+const manyWants = 8
+
+func (w *wants) add(class spillway.JobClass, pool string, jobs int) {
+	for i := range w.list[:min(len(w.list), manyWants)] {
+		if w.list[i].Class == class && w.list[i].Pool == pool {
+			w.list[i].N += jobs
+			return
 		}
 	}
-	return append(wants, ClaimWant{Class: c.id, Pool: p.Name, N: n})
+	if i, known := w.at[pairing{class, pool}]; known {
+		w.list[i].N += jobs
+		return
+	}
+	if len(w.list) >= manyWants {
+		if w.at == nil {
+			w.at = make(map[pairing]int)
+		}
+		w.at[pairing{class, pool}] = len(w.list)
+	}
+	w.list = append(w.list, ClaimWant{Class: class, Pool: pool, N: jobs})
 }
 
 // berth is free places of one pool that are alike: those of a machine that has
@@ -114,9 +136,9 @@ func (e *Engine) pausedMachines() map[*pool][]*machine {
 	return list
 }
 
-// waitingFor lists the classes with a job that one of the berths can hold, the most
-// urgent first, and those berths that can hold one: with many pools, few classes
-// wait at a time, and most free places are of no use to them.
+// waitingFor lists the classes with a job that one of the berths can hold, in no order,
+// and those berths that can hold one: with many pools, few classes wait at a time, and
+// most free places are of no use to them.
 func (e *Engine) waitingFor(berths []berth) ([]*class, []berth) {
 	first := e.firstBerths(berths)
 	useful := make([]bool, len(berths))
@@ -137,9 +159,6 @@ func (e *Engine) waitingFor(berths []berth) ([]*class, []berth) {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(a, b *class) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), a.oldest.Compare(b.oldest), cmp.Compare(a.id, b.id))
-	})
 	return list, slices.DeleteFunc(berths, func(b berth) bool { return !useful[b.number] })
 }
 
@@ -163,42 +182,70 @@ type flow struct {
 
 // attribute asks demand.Attribute who gets which place. To it, capabilities and
 // requirements are opaque but for their tags, by which it knows whom not to ask
-// about: only the matcher reads the rest. Here each stands for one berth and one
-// class by its index, so that the matcher can answer from what is known already, and
-// by what nobody else knows: who has just refused what.
-func attribute(classes []*class, berths []berth) []flow {
-	entries := make([]demand.Class, len(classes))
-	for i, c := range classes {
-		entries[i] = demand.Class{
-			ID:          c.id,
-			Requirement: spillway.Requirement{Tags: c.requirement.Tags, Project: int64(i)},
-			Priority:    c.priority,
-			Pending:     c.available(),
-			Oldest:      c.oldest,
-		}
+// about: only the matcher reads the rest. Here each stands for one berth (or what a pool
+// has ahead) and one class by its index, so that the matcher can answer from what is
+// known already, and by what nobody else knows: who has just refused what.
+func (e *Engine) attribute(classes []*class, berths []berth) []flow {
+	first := e.firstBerths(berths)
+	ahead, spills, more := e.ahead(classes, first)
+	turns := e.line(classes, first, berths, more)
+	entries := make([]demand.Class, len(turns))
+	for i := range turns {
+		entries[i] = e.entry(&turns[i], classes, spills)
 	}
-	supplies := make([]demand.Supply, len(berths))
-	index := make(map[string]int, len(berths))
-	for i, b := range berths {
-		supplies[i] = demand.Supply{
-			Pool:       b.pool.Name,
-			Capability: spillway.Capability{Tags: b.pool.Capability.Tags, RunUntagged: b.pool.Capability.RunUntagged, Projects: []int64{int64(i)}},
-			Priority:   b.pool.Priority,
-			CostPerJob: b.pool.CostPerJob,
-			Free:       b.free,
-		}
-		if b.pauses != nil {
-			supplies[i].Pool = fmt.Sprintf("%s/%d", b.pool.Name, b.number) // sorts after its pool's others
-		}
-		index[supplies[i].Pool] = i
-	}
+	supplies, index := supplies(berths, ahead)
 	match := func(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string) {
+		if n := c.Projects[0]; n < 0 {
+			return classes[r.Project].takenBy(e.pools[-1-n]), ""
+		}
 		return berths[c.Projects[0]].holds(classes[r.Project]), ""
 	}
 	given := demand.Attribute(entries, supplies, match).Flows
-	flows := make([]flow, len(given))
-	for i, f := range given {
-		flows[i] = flow{class: f.Class, berth: index[f.Pool], jobs: f.Jobs}
+	flows := make([]flow, 0, len(given))
+	for _, f := range given {
+		class := turns[f.Class].class
+		if i, here := index[f.Pool]; here {
+			flows = append(flows, flow{class: class, berth: i, jobs: f.Jobs})
+		} else {
+			e.noteHeld(classes[class], spills)
+		}
 	}
 	return flows
+}
+
+// entry is a turn as demand.Attribute knows it.
+func (e *Engine) entry(t *turn, classes []*class, spills []time.Duration) demand.Class {
+	c := classes[t.class]
+	return demand.Class{
+		ID:          c.id,
+		Requirement: spillway.Requirement{Tags: c.requirement.Tags, Project: int64(t.class)},
+		Priority:    c.priority,
+		Pending:     t.jobs,
+		Oldest:      c.oldest,
+		Share:       t.share,
+		Waited:      t.ages(e.now, c, spills),
+	}
+}
+
+// supplies lists the berths and what is ahead; index says which of them are berths.
+func supplies(berths []berth, ahead []demand.Supply) (list []demand.Supply, index map[string]int) {
+	list = make([]demand.Supply, len(berths), len(berths)+len(ahead))
+	index = make(map[string]int, len(berths))
+	for i := range berths {
+		b := &berths[i]
+		list[i] = demand.Supply{
+			Pool:       b.pool.Name,
+			Capability: opaque(b.pool, i),
+			Alike:      i + 1,
+			Priority:   b.pool.Priority,
+			CostPerJob: b.pool.CostPerJob,
+			Free:       b.free,
+			Fair:       b.pool.fair(),
+		}
+		if b.pauses != nil {
+			list[i].Pool = fmt.Sprintf("%s/%d", b.pool.Name, b.number) // sorts after its pool's others
+		}
+		index[list[i].Pool] = i
+	}
+	return append(list, ahead...), index
 }

@@ -21,6 +21,7 @@ const (
 	Complete Event = "complete" // it ended with exit code 0
 	Fail     Event = "fail"     // it ended otherwise
 	Release  Event = "release"  // it goes back to the queue: refused, or its machine was lost
+	Return   Event = "return"   // the same for a job that was admitted: nobody is asked again
 	Cancel   Event = "cancel"   // somebody took it back
 	Expire   Event = "expire"   // it was in its state for longer than Timeouts allows
 )
@@ -47,17 +48,18 @@ var transitions = map[spillway.JobState]map[Event]spillway.JobState{
 		Cancel:  spillway.Canceled,
 		Expire:  spillway.Pending, // its replica is gone
 	},
-	spillway.Admitted: {
-		Assign:  spillway.Assigned,
-		Release: spillway.Pending,
-		Cancel:  spillway.Canceled,
-		Expire:  spillway.Pending,
+	spillway.Admitted: { // waits for a place, as a pending job does
+		Assign: spillway.Assigned,
+		Reject: spillway.Rejected,
+		Cancel: spillway.Canceled,
+		Expire: spillway.Failed,
 	},
 	spillway.Assigned: {
 		Start:    spillway.Running,
 		Complete: spillway.Completed,
 		Fail:     spillway.Failed,
 		Release:  spillway.Pending,
+		Return:   spillway.Admitted,
 		Cancel:   spillway.Canceled,
 		Expire:   spillway.Pending, // never accepted
 	},
@@ -65,6 +67,7 @@ var transitions = map[spillway.JobState]map[Event]spillway.JobState{
 		Complete: spillway.Completed,
 		Fail:     spillway.Failed,
 		Release:  spillway.Pending, // its machine was lost
+		Return:   spillway.Admitted,
 		Cancel:   spillway.Canceled,
 		Expire:   spillway.Failed, // with reason job_execution_timeout
 	},
@@ -86,7 +89,7 @@ func Next(from spillway.JobState, ev Event) (spillway.JobState, error) {
 // Timeouts is how long a job may stay in each state, so that none can be stuck
 // in any. The zero value of a field means its default.
 type Timeouts struct {
-	// Pending is how long a job waits for a place: 24h. A night's queue must
+	// Pending is how long a job waits for a place, admitted or not: 24h. A night's queue must
 	// survive until the morning (not smaller); what is older, nobody waits for any
 	// more (not larger). It counts from the submission, or from the loss of its last
 	// machine; a refusal does not start it anew.
@@ -95,10 +98,12 @@ type Timeouts struct {
 	// missing from the config for a moment (not smaller); only a change of the
 	// config helps such a job (not larger).
 	Unmatched time.Duration
-	// Routing, Admitted and Assigned are steps that take milliseconds when their
-	// replica and machine are alive: 30s, which covers a stream that breaks and comes
-	// back (not smaller), and is how long a job waits after a replica died (not larger).
-	Routing, Admitted, Assigned time.Duration
+	// Routing and Assigned are steps that take milliseconds when their replica and
+	// machine are alive: 30s, which covers a stream that breaks and comes back (not
+	// smaller), and is how long a job waits after a replica died (not larger). A job
+	// whose admission controllers are asked is in routing for as long as they may take,
+	// each for its deadline; then it fails.
+	Routing, Assigned time.Duration
 	// RunningGrace is on top of the job's own time limit, which its machine keeps:
 	// 5m, for stopping the job and for a result that has to wait for a new stream.
 	RunningGrace time.Duration
@@ -110,7 +115,6 @@ func DefaultTimeouts() Timeouts {
 		Pending:      24 * time.Hour,
 		Unmatched:    time.Hour,
 		Routing:      30 * time.Second,
-		Admitted:     30 * time.Second,
 		Assigned:     30 * time.Second,
 		RunningGrace: 5 * time.Minute,
 	}
@@ -126,7 +130,6 @@ func (t Timeouts) WithDefaults() Timeouts {
 		{&t.Pending, d.Pending},
 		{&t.Unmatched, d.Unmatched},
 		{&t.Routing, d.Routing},
-		{&t.Admitted, d.Admitted},
 		{&t.Assigned, d.Assigned},
 		{&t.RunningGrace, d.RunningGrace},
 	} {
@@ -142,15 +145,13 @@ func (t Timeouts) WithDefaults() Timeouts {
 func (t Timeouts) Of(state spillway.JobState, job *spillway.Job, matched bool) time.Duration {
 	t = t.WithDefaults()
 	switch state {
-	case spillway.Pending:
+	case spillway.Pending, spillway.Admitted:
 		if !matched {
 			return min(t.Unmatched, t.Pending)
 		}
 		return t.Pending
 	case spillway.Routing:
 		return t.Routing
-	case spillway.Admitted:
-		return t.Admitted
 	case spillway.Assigned:
 		return t.Assigned
 	case spillway.Running:

@@ -19,7 +19,7 @@ var (
 	}
 	events = []router.Event{
 		router.Claim, router.Admit, router.Reject, router.Assign, router.Start,
-		router.Complete, router.Fail, router.Release, router.Cancel, router.Expire,
+		router.Complete, router.Fail, router.Release, router.Return, router.Cancel, router.Expire,
 	}
 )
 
@@ -40,6 +40,13 @@ func TestNextAlongTheWay(t *testing.T) {
 			[]spillway.JobState{
 				spillway.Routing, spillway.Admitted, spillway.Assigned, spillway.Running, spillway.Pending,
 				spillway.Routing, spillway.Admitted, spillway.Assigned, spillway.Failed,
+			},
+		},
+		{
+			"an admitted job's machine is lost, and nobody is asked again",
+			[]router.Event{router.Claim, router.Admit, router.Assign, router.Start, router.Return, router.Assign},
+			[]spillway.JobState{
+				spillway.Routing, spillway.Admitted, spillway.Assigned, spillway.Running, spillway.Admitted, spillway.Assigned,
 			},
 		},
 		{
@@ -77,6 +84,8 @@ func TestNextRefusesTheRest(t *testing.T) {
 		{spillway.Running, router.Claim},
 		{spillway.Running, router.Reject},
 		{spillway.Routing, router.Start},
+		{spillway.Admitted, router.Start},
+		{spillway.Pending, router.Return},
 		{"", router.Claim},
 		{spillway.Pending, "no such event"},
 	}
@@ -157,6 +166,8 @@ func TestTimeouts(t *testing.T) {
 	require.Equal(t, router.DefaultTimeouts(), zero.WithDefaults())
 	require.Equal(t, 24*time.Hour, zero.Of(spillway.Pending, job, true))
 	require.Equal(t, time.Hour, zero.Of(spillway.Pending, job, false))
+	require.Equal(t, 24*time.Hour, zero.Of(spillway.Admitted, job, true), "an admitted job waits for a place too")
+	require.Equal(t, time.Hour, zero.Of(spillway.Admitted, job, false))
 	require.Equal(t, 30*time.Second, zero.Of(spillway.Assigned, job, true))
 	require.Equal(t, 15*time.Minute, zero.Of(spillway.Running, job, true))
 	require.Equal(t, time.Hour+5*time.Minute, zero.Of(spillway.Running, &spillway.Job{}, true), "a job without a limit has the default one")

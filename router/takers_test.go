@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 )
 
 func drawTags(t *rapid.T, label string) []string {
@@ -125,4 +126,126 @@ func BenchmarkPlanLarge(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What a plan places is a maximum matching, whoever shares what with whom: with fair
+// shares as many jobs get a place as without.
+func TestSharingPlacesAsManyJobsAsAnyOrder(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		pools := drawPools(t)
+		for i := range pools {
+			pools[i].Priority = rapid.IntRange(0, 2).Draw(t, "priority")
+			if rapid.Bool().Draw(t, "of projects") {
+				pools[i].Capability.Type, pools[i].Capability.Projects = spillway.ProjectType, []int64{1, 2}
+			}
+		}
+		counts := make([]ClassCount, rapid.IntRange(0, 8).Draw(t, "classes"))
+		for i := range counts {
+			r := spillway.Requirement{Tags: drawTags(t, "needs"), Project: int64(rapid.IntRange(1, 3).Draw(t, "project"))}
+			counts[i] = ClassCount{
+				Class: r.Class(), Requirement: r, Pending: rapid.IntRange(1, 5).Draw(t, "pending"),
+				Claimed: rapid.IntRange(0, 5).Draw(t, "running"), Oldest: now.Add(-time.Duration(i) * time.Second),
+			}
+		}
+		e := NewEngine(pools, Options{})
+		e.SetCounts(counts)
+		supplies := make([]demand.Supply, len(pools))
+		for i := range pools {
+			p := e.poolOf[pools[i].Name]
+			n := rapid.IntRange(0, 3).Draw(t, "machines")
+			for k := range n {
+				e.Connect(now, Machine{ID: spillway.MachineID(fmt.Sprint(i, "/", k)), Pool: p.Name, Capacity: 1}, nil)
+			}
+			supplies[i] = demand.Supply{Pool: p.Name, Capability: p.Capability, Priority: p.Priority, Free: n}
+		}
+		var classes []demand.Class
+		for _, c := range e.classes {
+			classes = append(classes, demand.Class{ID: c.id, Requirement: c.requirement, Pending: c.pending, Oldest: c.oldest})
+		}
+		most, by := 0, make(map[string]int)
+		for name, share := range demand.Attribute(classes, supplies, Fits).Pools {
+			most += share.Free
+			by[name] = share.Free
+		}
+		placed, perPool := 0, make(map[string]int)
+		for _, w := range e.Plan(now) {
+			placed += w.N
+			perPool[w.Pool] += w.N
+		}
+		require.Equal(t, most, placed)
+		for name, n := range by {
+			require.Equal(t, n, perPool[name], "as many in each pool: better ones are filled first")
+		}
+	})
+}
+
+// Whatever is known of other pools: a job goes to a pool of lower priority only when each
+// better one that it has to wait for is full, with all that it can come to have; and who
+// has waited for long enough waits no more.
+func TestNobodySpillsOverTooSoonOrTooLate(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		pools := drawPools(t)
+		room := make(map[string]Room)
+		for i := range pools {
+			pools[i].Priority = rapid.IntRange(0, 2).Draw(t, "priority")
+			pools[i].SpillAfter = rapid.SampledFrom([]time.Duration{0, 30 * time.Second, time.Minute}).Draw(t, "spill after")
+			room[pools[i].Name] = Room{Jobs: rapid.IntRange(0, 3).Draw(t, "room"), At: now}
+		}
+		counts := drawCounts(t)
+		age := make(map[spillway.JobClass]time.Duration)
+		for i := range counts {
+			c := &counts[i]
+			age[c.Class] = rapid.SampledFrom([]time.Duration{0, 40 * time.Second, 2 * time.Minute}).Draw(t, "age")
+			c.Oldest = now.Add(-age[c.Class])
+		}
+		e := NewEngine(pools, Options{})
+		var places []RemotePlaces
+		e.SetPeers(rapid.Bool().Draw(t, "peers"))
+		for i := range pools {
+			for k := range rapid.IntRange(0, 2).Draw(t, "machines") {
+				e.Connect(now, Machine{ID: spillway.MachineID(fmt.Sprint(i, "/", k)), Pool: pools[i].Name, Capacity: 1}, nil)
+			}
+			places = append(places, RemotePlaces{Pool: pools[i].Name, Free: rapid.IntRange(0, 2).Draw(t, "elsewhere"), At: now})
+		}
+		e.SetRemote(now, places)
+		e.SetRoom(room)
+		e.SetCounts(counts)
+		wants := e.Plan(now)
+
+		left := func(p *pool) (n int) { // jobs that wait and that it could take
+			for _, c := range e.classes {
+				if c.takenBy(p) {
+					n += c.available()
+				}
+			}
+			return n
+		}
+		for _, w := range wants {
+			c, l := e.classes[w.Class], e.poolOf[w.Pool]
+			for _, h := range e.pools {
+				if !c.takenBy(h) || h.Priority >= l.Priority {
+					continue
+				}
+				require.Zero(t, h.places-e.reserved[h.Name], "%s has a free place", h.Name)
+				ahead := 0
+				if h.SpillAfter > age[w.Class] {
+					ahead += e.roomOf(h)
+				}
+				if e.remote.peers && age[w.Class] < RemotePatience {
+					ahead += e.remote.free[h.Name]
+				}
+				require.GreaterOrEqual(t, left(h), ahead, "%s can still come to have places", h.Name)
+			}
+		}
+		for _, c := range e.classes {
+			if c.available() == 0 || age[c.id] < time.Minute {
+				continue
+			}
+			for _, p := range e.pools {
+				require.False(t, c.takenBy(p) && p.places > e.reserved[p.Name], "%s has a place for who has waited for long enough", p.Name)
+			}
+		}
+	})
 }

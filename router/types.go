@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 )
 
 // JobRef names one attempt at one job.
@@ -17,10 +18,15 @@ type JobRef struct {
 type ClassCount struct {
 	Class       spillway.JobClass
 	Requirement spillway.Requirement
-	Priority    int // of its most urgent pending job, 0 first
-	Pending     int
+	Priority    int       // of its most urgent pending job, 0 first
+	Pending     int       // can be claimed for a machine, as far as the counter knows
+	Admitted    int       // of these, every admission controller said yes
+	Unadmitted  int       // wait for admission, beside Pending
 	Claimed     int       // assigned or running
 	Oldest      time.Time // submission of the oldest pending job; zero without one
+	// Waited says how long the pending jobs have waited, for the times of
+	// [Engine.Ages]; nil = not known: all are taken to be as old as the oldest.
+	Waited []demand.Waited
 }
 
 // ClaimWant asks the queue for at most N jobs of a class for a pool.
@@ -28,6 +34,9 @@ type ClaimWant struct {
 	Class spillway.JobClass
 	Pool  string
 	N     int
+	// AdmittedOnly leaves jobs alone that no admission controller has approved. Whether a
+	// class needs that, whoever claims knows.
+	AdmittedOnly bool
 }
 
 // Claimed is a job that this replica now holds, for the pool it was wanted for.
@@ -72,9 +81,15 @@ type Machine struct {
 	InterruptionDeadline time.Time // when it goes; zero = unknown
 	Unhealthy            string    // why it says that it is broken; empty = healthy
 
-	// Paused: GitLab gives its runner no job until somebody resumes it there. It is
-	// added by whoever looks, and not kept with the machine's record.
-	Paused bool
+	// Labels are what the machine says of where it is (see LabelZone and
+	// LabelDistance). They are not kept with the machine's record.
+	Labels map[string]string
+
+	// What whoever looks adds, and is not kept with the machine's record. UnhealthyBy is
+	// who says what Unhealthy has, where it isn't the machine. Paused: GitLab gives its
+	// runner no job until somebody resumes it there.
+	UnhealthyBy string
+	Paused      bool
 }
 
 // InUse is the number of places that can't be given away: what the machine says

@@ -133,7 +133,9 @@ func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, p
 		}
 	}
 	if len(pl.orders) > 0 {
-		do(p.order(ctx, now, pl.orders))
+		if what, err := p.order(ctx, now, pl.orders); what != "" {
+			do(what, err)
+		}
 	}
 	before := p.seen.status.Desired
 	if len(pl.reports) > 0 {
@@ -162,7 +164,9 @@ func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, p
 		do(p.release(ctx, now, pl.releases))
 	}
 	res.Acted = true
-	entry.Action, entry.Result = strings.Join(did, "; "), "ok"
+	if len(did) > 0 {
+		entry.Action, entry.Result = strings.Join(did, "; "), "ok"
+	}
 	if len(failed) > 0 {
 		entry.Result = strings.Join(failed, "; ")
 	}
@@ -203,11 +207,17 @@ var (
 	errInstance = errors.New("not for these instances")
 )
 
+// order says what was ordered, empty where all of it stood already: a drain that nobody
+// acknowledges, as where a hook is what stops the runner, is one decision however often
+// it is said.
 func (p *Pool) order(ctx context.Context, now time.Time, orders []roster.Order) (string, error) {
 	out := make([]router.DrainOrder, 0, len(orders))
 	names := make([]string, 0, len(orders))
 	for _, o := range orders {
 		out = append(out, router.DrainOrder{Machine: spillway.MachineID(o.Machine), On: o.On, Reason: o.Reason})
+		if o.Again {
+			continue
+		}
 		verb := "undrain"
 		if o.On {
 			verb = "drain"
@@ -219,6 +229,9 @@ func (p *Pool) order(ctx context.Context, now time.Time, orders []roster.Order) 
 		p.events.trouble(TroubleInfo{Pool: p.Name(), At: now, Doing: "ordering drains", Err: err})
 		p.forget()
 		err = fmt.Errorf("%w: %w", errOrder, err)
+		if len(names) == 0 {
+			return "drain again", err
+		}
 	}
 	return listNames(names), err
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,12 @@ type Counts interface {
 	// it is the demand.
 	Drives(pool string) bool
 }
+
+// CountName names the source of a pool's count, for people.
+func CountName(pool string) string { return "count/" + pool }
+
+// oneLine is an error as a trace has it.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // SetCounts gives the fleet sources of counts. It is called before the first look.
 func (f *Fleet) SetCounts(c Counts) { f.counts = c }
@@ -52,7 +59,7 @@ func (f *Fleet) readCounts(pic *Picture, pools []*Pool) {
 			continue
 		case err != nil:
 		case math.IsNaN(jobs) || jobs < 0:
-			c.err = fmt.Errorf("it says %g jobs", jobs)
+			c.err = fmt.Errorf("%s says %g jobs", CountName(p.Name()), jobs)
 		default:
 			c.jobs = int(math.Ceil(min(jobs, maxCount)))
 		}
@@ -112,14 +119,15 @@ func (p *Polls) Count(pool string, now time.Time) (jobs float64, ok bool, err er
 	p.mu.Lock()
 	last := p.mu.last[pool]
 	p.mu.Unlock()
-	age := now.Sub(last.At)
+	age, oldest := now.Sub(last.At), max(3*source.Every, minStaleAfter)
 	switch {
-	case !last.At.IsZero() && age <= max(3*source.Every, minStaleAfter):
+	case !last.At.IsZero() && age <= oldest:
 		return last.Jobs * float64(max(1, source.Each)), true, nil
 	case !last.At.IsZero():
-		err = fmt.Errorf("%w for %s", errNotCounted, age.Round(time.Second))
+		err = fmt.Errorf("%s: %w of after %s UTC, %s ago, and one may be %s old",
+			CountName(pool), errNotCounted, last.At.UTC().Format(time.DateTime), age.Round(time.Second), oldest)
 	default:
-		err = errNotCounted
+		err = fmt.Errorf("%s: %w yet, after %d reads", CountName(pool), errNotCounted, last.reads)
 	}
 	if last.err != nil {
 		err = fmt.Errorf("%w: %w", err, last.err)

@@ -98,7 +98,8 @@ func TestPollsRememberAndForgetInTime(t *testing.T) {
 		require.NoError(t, err, "three intervals old")
 		time.Sleep(time.Second)
 		_, _, err = polls.Count("good", time.Now())
-		require.ErrorContains(t, err, "no value for 3m1s: no data")
+		require.ErrorContains(t, err, "count/good: no value of after ")
+		require.ErrorContains(t, err, " UTC, 3m1s ago, and one may be 3m0s old: no data")
 		require.Positive(t, troubles.Load())
 		status := polls.Status()
 		require.Len(t, status, 2)
@@ -207,4 +208,29 @@ func TestX20_TheEndOfTheLoopAsksNobodyForAnything(t *testing.T) {
 		loop.Run(ctx)
 		require.Empty(t, r.taken(), "instances are left to the next owner, and jobs to their machines")
 	})
+}
+
+// A pool that a count drives says in its decision which source is too old, since when,
+// and how old it may be.
+func TestACountThatIsTooOldIsNamedInTheDecision(t *testing.T) {
+	r := busy(t, 2)
+	polls := NewPolls(map[string]CountSource{"linux": {Every: time.Minute, Drives: true}}, &Events{})
+	r.fleet.SetCounts(polls)
+	r.next(0)
+	s := r.pool.Status()
+	require.Equal(t, policy.ReasonHoldStale, s.Hold)
+	require.Equal(t, "nothing is known of the jobs: count/linux: no value yet, after 0 reads", why(s.Decision, "need"))
+
+	said := r.now
+	polls.mu.last["linux"] = lastCount{Count: pluginsdk.Count{Jobs: 2, At: said}, err: errors.New("connection refused"), reads: 7}
+	r.next(5 * time.Second)
+	require.Empty(t, r.pool.Status().Hold)
+	r.pass(3*time.Minute - 5*time.Second)
+	r.next(0)
+	require.Empty(t, r.pool.Status().Hold)
+	r.next(time.Second)
+	s = r.pool.Status()
+	require.Equal(t, policy.ReasonHoldStale, s.Hold)
+	require.Equal(t, "nothing is known of the jobs: count/linux: no value of after "+said.Format(time.DateTime)+
+		" UTC, 3m1s ago, and one may be 3m0s old: connection refused", why(s.Decision, "need"))
 }

@@ -47,31 +47,44 @@ type Picture struct {
 
 	viewAt time.Time            // when the waiting jobs were such
 	listed map[string]time.Time // the same by origin, where it was earlier
-	lacks  map[string]string    // why a part of an origin's jobs is not known, where Demand is Partial for these only; nil = for all
+	lacks  map[string]string    // why a part of an origin's jobs is not known, where Demand is Partial for these and lackOf only; both nil = for all
+	lackOf map[string]string    // the same by pool
 	limits map[string]Limits    // of pools of which not everything can be known
 	begun  map[string]int       // jobs by pool that have a place and may be among Classes
 	unseen map[string]int       // jobs by pool that have a place and are in neither
 	offers map[string]counted   // what attribution counted on, by pool
-	counts map[string]count     // of the jobs, by pool; only for pools that have a source of counts
+	rooms  map[string]router.Room
+	counts map[string]count // of the jobs, by pool; only for pools that have a source of counts
 }
+
+// Rooms is how much each pool can grow, for the router: until when a job waits for a pool
+// depends on it.
+func (p *Picture) Rooms() map[string]router.Room { return p.rooms }
 
 // Concerns reports whether the picture gives the pool something new to decide on,
 // compared with the one before; nil before the first. What doesn't concern it waits
 // for the pool's own tick.
 func (p *Picture) Concerns(before *Picture, pool string) bool {
+	sameKeys := func(a, b map[string]string) bool {
+		return maps.EqualFunc(a, b, func(string, string) bool { return true })
+	}
 	return before == nil || before.Attribution.Pools[pool] != p.Attribution.Pools[pool] || before.Demand != p.Demand ||
-		!maps.EqualFunc(before.lacks, p.lacks, func(string, string) bool { return true }) || !maps.Equal(before.marks(pool), p.marks(pool))
+		!sameKeys(before.lacks, p.lacks) || !sameKeys(before.lackOf, p.lackOf) || !maps.Equal(before.marks(pool), p.marks(pool))
 }
 
-// demandFor is how much is known of the jobs of an origin: a source that is away keeps
-// nobody from knowing what the others say.
-func (p *Picture) demandFor(origin string) policy.Freshness {
-	if p.Demand == policy.Partial && len(p.lacks) > 0 {
-		if _, lacking := p.lacks[origin]; !lacking {
-			return policy.Whole
-		}
+// demandFor is how much is known of the jobs that may be a pool's, and what is wrong when
+// that isn't all: a source that is away keeps nobody from knowing what the others say.
+func (p *Picture) demandFor(pool *spillway.Pool) (known policy.Freshness, why string) {
+	if p.Demand != policy.Partial || len(p.lacks)+len(p.lackOf) == 0 {
+		return p.Demand, p.DemandWhy
 	}
-	return p.Demand
+	if why, lacking := p.lackOf[pool.Name]; lacking {
+		return p.Demand, why
+	}
+	if why, lacking := p.lacks[pool.Capability.Origin]; lacking {
+		return p.Demand, why
+	}
+	return policy.Whole, ""
 }
 
 // listedAt is when the waiting jobs of an origin were such.
@@ -106,7 +119,7 @@ func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
 
 // Observe looks once. What can't be read is marked unknown in the picture.
 func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Picture {
-	pic := &Picture{At: now, offers: make(map[string]counted, len(pools))}
+	pic := &Picture{At: now, offers: make(map[string]counted, len(pools)), rooms: make(map[string]router.Room, len(pools))}
 	f.readDemand(ctx, pic)
 	f.readMachines(ctx, pic)
 	f.readLimits(pic, pools)
@@ -119,6 +132,7 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 		s := p.supply(now, o, machines, f.silentAfter)
 		s.Free += pic.begun[p.Name()]
 		pic.offers[p.Name()] = counted{offer: o.offer, coming: s.Booting}
+		pic.rooms[p.Name()] = o.roomIn(now, &s)
 		supplies = append(supplies, s)
 		runners = append(runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
 	}
@@ -133,12 +147,12 @@ func (f *Fleet) readDemand(ctx context.Context, pic *Picture) {
 	switch {
 	case err != nil:
 		f.events.trouble(TroubleInfo{At: pic.At, Doing: "reading the waiting jobs", Err: err})
-		pic.Demand, pic.DemandWhy = policy.Absent, "the waiting jobs could not be read"
+		pic.Demand, pic.DemandWhy = policy.Absent, "the waiting jobs could not be read: "+oneLine(err)
 	case pic.At.Sub(view.At) > f.staleAfter:
 		pic.Demand, pic.DemandWhy = policy.Partial, "the view of the waiting jobs is "+pic.At.Sub(view.At).Round(time.Second).String()+" old"
 	case view.Partial:
 		pic.Demand, pic.DemandWhy = policy.Partial, "a part of the waiting jobs could not be read"
-		pic.lacks = view.Lacking
+		pic.lacks, pic.lackOf = view.Lacking, view.LackingPools
 	}
 	pic.Classes, pic.viewAt, pic.listed = view.Classes, view.At, view.Listed
 }
@@ -151,8 +165,18 @@ func (f *Fleet) readMachines(ctx context.Context, pic *Picture) {
 	}
 	pic.MachinesKnown = true
 	pic.Machines = make(map[string][]router.Machine)
-	for _, m := range machines {
-		pic.Machines[m.Pool] = append(pic.Machines[m.Pool], m)
+	// The store tells of one pool after the other: each run is that pool's, uncopied.
+	for len(machines) > 0 {
+		pool, n := machines[0].Pool, 1
+		for n < len(machines) && machines[n].Pool == pool {
+			n++
+		}
+		if before := pic.Machines[pool]; before != nil {
+			pic.Machines[pool] = append(before, machines[:n]...)
+		} else {
+			pic.Machines[pool] = machines[:n:n]
+		}
+		machines = machines[n:]
 	}
 }
 

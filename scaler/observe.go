@@ -20,9 +20,10 @@ func (p *Pool) observation(now time.Time, pic *Picture, c roster.Census) policy.
 		Leaving: leaving, Ending: c.Removing, Absent: c.Absent + c.Unlisted,
 		InUse: c.InUse, Removable: c.Removable, Unfilled: unfilled,
 		GroupDesired: p.seen.status.Desired, GroupMin: p.seen.status.Min, GroupMax: p.seen.status.Max,
-		DemandAge: pic.demandFor(p.def.Load().Capability.Origin), GroupAge: p.groupAge(now),
+		GroupAge:  p.groupAge(now),
 		CooledOff: p.state.CoolOff.Until, LaunchClamp: p.launchClamp(now, booting),
 	}
+	o.DemandAge, o.DemandWhy = pic.demandFor(p.def.Load())
 	o.Unplaced = p.unplaced(pic, booting)
 	o.Unsettled = min(pic.begun[p.Name()], pic.Attribution.Pools[p.Name()].Free) + pic.unseen[p.Name()]
 	p.driveByCount(&o, pic)
@@ -65,10 +66,10 @@ func (p *Pool) driveByCount(o *policy.Observation, pic *Picture) {
 	if !counted || !c.drives {
 		return
 	}
-	o.Counted, o.Unplaced, o.DemandAge = true, 0, policy.Whole
+	o.Counted, o.Unplaced, o.DemandAge, o.DemandWhy = true, 0, policy.Whole, ""
 	o.Attributed = max(0, c.jobs-o.Running)
 	if c.err != nil {
-		o.Attributed, o.DemandAge = 0, policy.Absent
+		o.Attributed, o.DemandAge, o.DemandWhy = 0, policy.Absent, oneLine(c.err)
 	}
 }
 
@@ -139,7 +140,7 @@ func (p *Pool) noScaleIn(now time.Time, pic *Picture, c roster.Census) (policy.R
 	case p.throttled(now):
 		return policy.ReasonThrottled, "the provider throttles: next try at " + clock(p.state.WaitTill)
 	case pic.counts[p.Name()].err != nil:
-		return policy.ReasonHoldStale, "the count of the jobs is not known: " + pic.counts[p.Name()].err.Error()
+		return policy.ReasonHoldStale, "the count of the jobs is not known: " + oneLine(pic.counts[p.Name()].err)
 	case p.book.Unready(c):
 		return policy.ReasonHoldUnready, "more than 45 % of the registered instances fell silent: more likely the network than the instances"
 	case pic.limits[p.Name()].CannotDrain != "":

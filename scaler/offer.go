@@ -41,8 +41,20 @@ func (p *Pool) supply(now time.Time, o *offered, machines []router.Machine, sile
 		Booting: max(0, o.Coming-booted*def.CapacityPerInstance),
 		// A drain that was taken back since is a free place by now, or has a job.
 		Draining:   min(o.Draining, drainingPlaces(now, machines, silentAfter)),
-		Launchable: o.Launchable, CooledOff: o.Down || now.Before(o.CooledUntil),
+		Launchable: o.Launchable, CooledOff: o.Down || now.Before(o.CooledUntil), SpillAfter: def.SpillAfter,
 	}
+}
+
+// roomIn is how much the pool can grow.
+func (o *offered) roomIn(now time.Time, s *demand.Supply) router.Room {
+	r := router.Room{Jobs: s.Booting + s.Draining, Down: o.Down, At: now}
+	if now.Before(o.CooledUntil) {
+		r.CooledUntil = o.CooledUntil
+	}
+	if !s.CooledOff {
+		r.Jobs += s.Launchable
+	}
+	return r
 }
 
 // booted counts the instances that were coming when the offer was made and have a

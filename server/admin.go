@@ -114,10 +114,11 @@ func (a *Admin) ListRunners(ctx context.Context, req *adminv1.ListRunnersRequest
 		fingerprints[p.Pool.Name] = p.Pool.Capability.Fingerprint().String()
 	}
 	now := time.Now()
-	resp := &adminv1.ListRunnersResponse{}
+	silentAfter := cmp.Or(a.sources.SilentAfter, spillway.SilentAfter)
+	resp := &adminv1.ListRunnersResponse{At: timestamp(now)}
 	for _, m := range machines {
 		if (req.GetPool() == "" || m.Pool == req.GetPool()) && strings.HasPrefix(fingerprints[m.Pool], req.GetFingerprint()) {
-			resp.Runners = append(resp.Runners, runnerToProto(m, fingerprints[m.Pool], now))
+			resp.Runners = append(resp.Runners, runnerToProto(m, fingerprints[m.Pool], now.Sub(m.HeardAt) >= silentAfter))
 		}
 	}
 	return resp, nil
@@ -129,7 +130,7 @@ func (a *Admin) ListPlugins(ctx context.Context, _ *adminv1.ListPluginsRequest) 
 	if err != nil {
 		return nil, asStatus(err)
 	}
-	resp := &adminv1.ListPluginsResponse{}
+	resp := &adminv1.ListPluginsResponse{At: timestamp(time.Now())}
 	for _, p := range plugins {
 		resp.Plugins = append(resp.Plugins, pluginToProto(p))
 	}
@@ -161,16 +162,13 @@ func (a *Admin) Explain(ctx context.Context, req *adminv1.ExplainRequest) (*admi
 
 // WhyNot says for each pool what keeps a job from running there.
 func (a *Admin) WhyNot(ctx context.Context, req *adminv1.WhyNotRequest) (*adminv1.WhyNotResponse, error) {
-	id := req.GetJobId()
-	switch {
-	case id == "":
-		return nil, status.Error(codes.InvalidArgument, "name the job to explain")
-	case len(id) > spillway.MaxJobIDBytes:
-		return nil, status.Errorf(codes.InvalidArgument, "a job id has at most %d bytes, this one has %d", spillway.MaxJobIDBytes, len(id))
-	}
-	answer, err := a.sources.WhyNot.WhyNot(ctx, spillway.JobID(id))
+	id, err := jobID(req.GetJobId())
 	if err != nil {
-		return nil, asJobStatus(err, id)
+		return nil, err
+	}
+	answer, err := a.sources.WhyNot.WhyNot(ctx, id)
+	if err != nil {
+		return nil, asJobStatus(err, string(id))
 	}
 	return explanationToProto(answer), nil
 }

@@ -31,6 +31,8 @@ type fleet struct {
 	ledger   []server.LedgerEntry
 	record   spillway.JobRecord
 	err      error
+
+	silentAfter time.Duration
 }
 
 func (f *fleet) Pools(context.Context) ([]server.PoolStatus, error)     { return f.pools, f.err }
@@ -58,7 +60,7 @@ func (f *fleet) WhyNot(_ context.Context, id spillway.JobID) (server.JobExplanat
 }
 
 func (f *fleet) admin() *server.Admin {
-	return server.NewAdmin(server.Sources{Pools: f, Demand: f, Runners: f, Plugins: f, Feeds: f, Ledger: f, WhyNot: f})
+	return server.NewAdmin(server.Sources{Pools: f, Demand: f, Runners: f, Plugins: f, Feeds: f, Ledger: f, WhyNot: f, SilentAfter: f.silentAfter})
 }
 
 func twoPools() *fleet {
@@ -192,6 +194,25 @@ func TestListRunners(t *testing.T) {
 
 	_, err = f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{Pool: "linus"})
 	requireStatus(t, err, codes.NotFound, `there is no pool "linus"; there are linux, gpu`)
+}
+
+// Which machine is silent is the control plane's to judge, by its own setting.
+func TestListRunnersJudgesSilenceByItsSetting(t *testing.T) {
+	for _, c := range []struct{ setting, age time.Duration }{
+		{0, spillway.SilentAfter}, {3 * time.Second, 3 * time.Second}, {2 * time.Minute, 2 * time.Minute},
+	} {
+		f := twoPools()
+		f.silentAfter = c.setting
+		now := time.Now()
+		f.machines = []router.Machine{
+			{ID: "heard", Pool: "linux", HeardAt: now.Add(-c.age + 2*time.Second)}, {ID: "silent", Pool: "linux", HeardAt: now.Add(-c.age)},
+		}
+		resp, err := f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{})
+		require.NoError(t, err)
+		require.False(t, resp.GetRunners()[0].GetSilent(), "%s", c.setting)
+		require.True(t, resp.GetRunners()[1].GetSilent(), "%s", c.setting)
+		require.WithinRange(t, resp.GetAt().AsTime(), now, time.Now(), "ages are by the same clock")
+	}
 }
 
 func TestListPlugins(t *testing.T) {

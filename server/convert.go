@@ -111,7 +111,7 @@ func demandToProto(v DemandView) *adminv1.ListDemandResponse {
 	return resp
 }
 
-func runnerToProto(m router.Machine, fingerprint string, now time.Time) *adminv1.Runner {
+func runnerToProto(m router.Machine, fingerprint string, silent bool) *adminv1.Runner {
 	return &adminv1.Runner{
 		MachineId:   string(m.ID),
 		InstanceId:  m.InstanceID,
@@ -122,7 +122,7 @@ func runnerToProto(m router.Machine, fingerprint string, now time.Time) *adminv1
 		Draining:    m.Draining || !m.StoppingSince.IsZero(),
 		HeardAt:     timestamp(m.HeardAt),
 		Version:     m.Version,
-		Silent:      now.Sub(m.HeardAt) > spillway.SilentAfter,
+		Silent:      silent,
 		Paused:      m.Paused,
 		Unhealthy:   config.Redact(m.Unhealthy),
 	}
@@ -166,7 +166,7 @@ func decisionToProto(e LedgerEntry) *adminv1.Decision {
 		Epoch:     e.Epoch,
 	}
 	for _, t := range e.Trace {
-		p.Trace = append(p.Trace, &adminv1.Step{Name: t.Step, Before: int32(t.Before), After: int32(t.After), Why: t.Why})
+		p.Trace = append(p.Trace, &adminv1.Step{Name: t.Step, Before: int32(t.Before), After: int32(t.After), Why: config.Redact(t.Why)})
 	}
 	return p
 }

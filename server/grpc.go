@@ -9,10 +9,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+
+	"github.com/spillway-ci/spillway/internal/tlsfiles"
 )
 
 // Limits of a gRPC listener. grpc-go's own are no limit at all (streams), far too
@@ -31,9 +32,9 @@ const (
 
 // GRPCOptions are what differs between listeners.
 type GRPCOptions struct {
-	TLS             *tls.Config
-	MaxMessageBytes int  // 0 = DefaultMaxMessageBytes
-	Reflection      bool // lets grpcurl and the like ask what there is; never for runners
+	TLS             *tls.Config // nil: none; else of Certificates
+	MaxMessageBytes int         // 0 = DefaultMaxMessageBytes
+	Reflection      bool        // lets grpcurl and the like ask what there is; never for runners
 	// Panicked is told of a panic in a handler, which the caller sees as Internal.
 	Panicked func(method string, value any, stack []byte)
 	// Also are more options, applied last: a listener for thousands of idle runners
@@ -62,7 +63,7 @@ func NewGRPCServer(o GRPCOptions, register ...func(grpc.ServiceRegistrar)) *grpc
 		grpc.ChainStreamInterceptor(recovers.stream),
 	}
 	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		options = append(options, grpc.Creds(tlsfiles.ServerCredentials(o.TLS)))
 	}
 	s := grpc.NewServer(append(options, o.Also...)...)
 	for _, r := range register {

@@ -26,6 +26,8 @@ var (
 		{string(spillway.Failed), string(spillway.RunnerSystemFailure)},
 		{string(spillway.Failed), string(spillway.Unmatched)},
 		{string(spillway.Failed), string(spillway.PendingTimeout)},
+		{string(spillway.Failed), string(spillway.AdmissionTimeout)},
+		{string(spillway.Rejected), string(spillway.AdmissionRejected)},
 		{string(spillway.Rejected), string(spillway.Unmatched)},
 		{string(spillway.Rejected), string(spillway.PendingTimeout)},
 		{string(spillway.Canceled), string(spillway.JobCanceled)},
@@ -49,6 +51,13 @@ type Metrics struct {
 	pools    *poolCollector
 	*providerMetrics
 	*gitlabMetrics
+	*jobMetrics
+	*tlsMetrics
+	*accessMetrics
+	*admissionMetrics
+	*debugMetrics
+	*coordinatorMetrics
+	*cellMetrics
 	signals *signalCollector
 
 	jobWait     *prometheus.HistogramVec // pool
@@ -61,16 +70,23 @@ type Metrics struct {
 // NewMetrics makes a registry of its own, with the process's and Go's metrics.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
-		registry:        prometheus.NewRegistry(),
-		pools:           newPoolCollector(),
-		signals:         newSignalCollector(MaxFingerprints),
-		jobWait:         histogram("spillway_job_wait_seconds", "From a job's submission to its assignment.", waitBuckets, "pool"),
-		jobs:            counter("spillway_jobs_finished_total", "Jobs that have ended.", "state", "reason"),
-		storeErrors:     counter("spillway_store_errors_total", "Operations of the store that failed or whose outcome is unknown.", "code"),
-		providerMetrics: newProviderMetrics(),
-		gitlabMetrics:   newGitLabMetrics(),
-		unmatched:       single("spillway_unmatched_jobs", "Pending jobs that no pool can take."),
-		overflow:        single("spillway_overflow_jobs", "Pending jobs that some pool can take and none has room for."),
+		registry:           prometheus.NewRegistry(),
+		pools:              newPoolCollector(),
+		signals:            newSignalCollector(MaxFingerprints),
+		jobWait:            histogram("spillway_job_wait_seconds", "From a job's submission to its assignment.", waitBuckets, "pool"),
+		jobs:               counter("spillway_jobs_finished_total", "Jobs that have ended.", "state", "reason"),
+		storeErrors:        counter("spillway_store_errors_total", "Operations of the store that failed or whose outcome is unknown.", "code"),
+		providerMetrics:    newProviderMetrics(),
+		gitlabMetrics:      newGitLabMetrics(),
+		jobMetrics:         newJobMetrics(),
+		tlsMetrics:         newTLSMetrics(),
+		accessMetrics:      newAccessMetrics(),
+		admissionMetrics:   newAdmissionMetrics(),
+		debugMetrics:       newDebugMetrics(),
+		coordinatorMetrics: newCoordinatorMetrics(),
+		cellMetrics:        newCellMetrics(),
+		unmatched:          single("spillway_unmatched_jobs", "Pending jobs that no pool can take."),
+		overflow:           single("spillway_overflow_jobs", "Pending jobs that some pool can take and none has room for."),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spillway_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -81,7 +97,14 @@ func NewMetrics(version string) *Metrics {
 		m.storeErrors, m.unmatched, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	m.registry.MustRegister(m.collectors()...)
+	m.registry.MustRegister(m.gitlabMetrics.collectors()...)
+	m.registry.MustRegister(m.jobMetrics.collectors()...)
+	m.registry.MustRegister(m.tlsMetrics.collectors()...)
+	m.registry.MustRegister(m.accessMetrics.collectors()...)
+	m.registry.MustRegister(m.admissionMetrics.collectors()...)
+	m.registry.MustRegister(m.debugMetrics.collectors()...)
+	m.registry.MustRegister(m.coordinatorMetrics.collectors()...)
+	m.registry.MustRegister(m.cellMetrics.collectors()...)
 	for _, e := range endings {
 		m.jobs.WithLabelValues(e[0], e[1])
 	}

@@ -3,20 +3,11 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -221,102 +212,6 @@ func TestAPanicIsAnErrorOfOneCall(t *testing.T) {
 	}
 	stop()
 	require.NoError(t, <-served)
-}
-
-func TestTLS(t *testing.T) {
-	dir := t.TempDir()
-	authority, key := makeAuthority(t)
-	ca := filepath.Join(dir, "ca.crt")
-	writePEM(t, ca, "CERTIFICATE", authority.Raw)
-	serverCert, serverKey := issue(t, dir, "server", authority, key)
-	clientCert, clientKey := issue(t, dir, "client", authority, key)
-	files := config.TLS{CertFile: serverCert, KeyFile: serverKey, CAFile: ca}
-
-	api, err := server.ServerTLS(files, false)
-	require.NoError(t, err)
-	probes, err := server.ServerTLS(files, true)
-	require.NoError(t, err)
-	b, err := server.Listen(t.Context(),
-		server.GRPC("listen.api", "127.0.0.1:0", server.NewGRPCServer(server.GRPCOptions{TLS: api}, register(twoPools().admin()))),
-		server.HTTP("listen.metrics", "127.0.0.1:0", server.NewHTTPHandler(server.NewMetrics("x"), nil), probes))
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- b.Serve(ctx, time.Second) }()
-	defer func() {
-		stop()
-		require.NoError(t, <-served)
-	}()
-
-	with, err := server.ClientTLS(config.TLS{CertFile: clientCert, KeyFile: clientKey, CAFile: ca}, "")
-	require.NoError(t, err)
-	_, err = client(t, b.Addr("listen.api"), credentials.NewTLS(with)).ListPools(t.Context(), &adminv1.ListPoolsRequest{})
-	require.NoError(t, err)
-	without, err := server.ClientTLS(config.TLS{CAFile: ca}, "127.0.0.1")
-	require.NoError(t, err)
-	_, err = client(t, b.Addr("listen.api"), credentials.NewTLS(without)).ListPools(t.Context(), &adminv1.ListPoolsRequest{})
-	requireStatus(t, err, codes.Unavailable, "")
-
-	h := &http.Client{Transport: &http.Transport{TLSClientConfig: without, DisableKeepAlives: true}}
-	code, body := get(t, h, "https://"+b.Addr("listen.metrics").String()+"/readyz")
-	require.Equal(t, http.StatusOK, code)
-	require.Equal(t, "ok\n", body)
-}
-
-func TestTLSFilesThatDoNotWork(t *testing.T) {
-	none, err := server.ServerTLS(config.TLS{}, false)
-	require.NoError(t, err)
-	require.Nil(t, none)
-	_, err = server.ServerTLS(config.TLS{CertFile: "none.crt", KeyFile: "none.key"}, false)
-	require.ErrorContains(t, err, "listen.tls: cannot use none.crt with none.key")
-	require.ErrorIs(t, err, os.ErrNotExist)
-
-	empty := filepath.Join(t.TempDir(), "ca")
-	require.NoError(t, os.WriteFile(empty, []byte("x"), 0o600))
-	_, err = server.CertPool(empty)
-	require.ErrorContains(t, err, "has no certificate")
-	_, err = server.ClientTLS(config.TLS{CAFile: empty}, "")
-	require.ErrorContains(t, err, "ca_file: ")
-	_, err = server.ClientTLS(config.TLS{CertFile: "none.crt", KeyFile: "none.key"}, "")
-	require.ErrorContains(t, err, "cannot use none.crt with none.key")
-}
-
-func makeAuthority(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return cert, key
-}
-
-func issue(t *testing.T, dir, name string, authority *x509.Certificate, signer *ecdsa.PrivateKey) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, authority, &key.PublicKey, signer)
-	require.NoError(t, err)
-	private, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
-	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
-	writePEM(t, certFile, "CERTIFICATE", der)
-	writePEM(t, keyFile, "EC PRIVATE KEY", private)
-	return certFile, keyFile
-}
-
-func writePEM(t *testing.T, path, kind string, der []byte) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 func TestLoggerRedactsAndFilters(t *testing.T) {

@@ -19,6 +19,13 @@ type Sources struct {
 	Feeds   Feeds
 	Ledger  Ledger
 	WhyNot  WhyNot
+	Choices Choices
+
+	Priorities Priorities
+
+	// SilentAfter is how long a machine that is not silent may say nothing; 0 =
+	// spillway.SilentAfter.
+	SilentAfter time.Duration
 }
 
 // Pools knows every pool of the configuration, in its order.

@@ -71,6 +71,25 @@ func BenchmarkMachines(b *testing.B) {
 	}
 }
 
+// BenchmarkConfirmRouted is what a runner's first word on a job waits for at a front
+// proxy: one job is confirmed, on a machine that has another.
+func BenchmarkConfirmRouted(b *testing.B) {
+	s := openForBench(b)
+	now := time.Now()
+	for i := range 2 {
+		_, err := s.BeginRouted(b.Context(), store.RoutedJob{
+			ID: spillway.JobID(strconv.Itoa(i)), Pool: "p", Machine: "m", Begun: now, Until: now.Add(time.Hour), ConfirmWithin: time.Minute,
+		})
+		require.NoError(b, err)
+	}
+	b.ResetTimer()
+	for b.Loop() {
+		got, err := s.ConfirmRouted(b.Context(), "1")
+		require.NoError(b, err)
+		require.Equal(b, store.Confirmed, got)
+	}
+}
+
 func openForBench(b *testing.B) *store.Store {
 	b.Helper()
 	s, err := store.Open(b.Context(), store.Options{Addrs: []string{storetest.StartRedis(b)}, Timeout: 30 * time.Second})

@@ -31,15 +31,20 @@ var errContent = errors.New("stored content is not readable")
 type storedJob struct {
 	id     spillway.JobID
 	class  spillway.JobClass
-	public string // content hash, most attempts, newline, typesv1.Job
+	public string // content hash, most attempts, neverTwice or nothing, newline, typesv1.Job
 	work   string // typesv1.Job, the public part first
 }
+
+// neverTwice follows the most attempts of a job that must not run twice, whoever asks:
+// it is not kept in quarantine.
+const neverTwice = "n"
 
 func encodeJob(j *spillway.Job) (storedJob, error) {
 	req := j.Requirement.Normalize()
 	public, err := proto.Marshal(&typesv1.Job{
 		Id: string(j.ID), Name: j.Name, Requirement: requirementToProto(req), Priority: int32(j.Priority),
-		Timeout: durationToProto(j.Timeout), NoRetry: j.NoRetry, MaxAttempts: int32(j.MaxAttempts),
+		Timeout: durationToProto(j.Timeout), NoRetry: j.NoRetry, MaxAttempts: int32(j.MaxAttempts), Image: j.Image,
+		Affinity: j.Affinity, AntiAffinity: j.AntiAffinity,
 	})
 	if err != nil {
 		return storedJob{}, fmt.Errorf("store: encoding job %s: %w", j.ID, err)
@@ -51,7 +56,11 @@ func encodeJob(j *spillway.Job) (storedJob, error) {
 		return storedJob{}, fmt.Errorf("store: script or env of job %s is not UTF-8", j.ID)
 	}
 	class := req.Class()
-	head := contentHash(j, class) + " " + strconv.Itoa(j.EffectiveMaxAttempts()) + "\n"
+	head := contentHash(j, class) + " " + strconv.Itoa(j.EffectiveMaxAttempts())
+	if j.NoRetry {
+		head += neverTwice
+	}
+	head += "\n"
 	return storedJob{id: j.ID, class: class, public: head + string(public), work: string(work)}, nil
 }
 
@@ -76,6 +85,14 @@ func contentHash(j *spillway.Job, class spillway.JobClass) string {
 		b = binary.AppendVarint(b, n)
 	}
 	b = strconv.AppendBool(b, j.NoRetry)
+	if j.Image != "" { // not otherwise: jobs that were pushed before there were images keep their hash
+		str(j.Image)
+	}
+	if j.Affinity != "" || j.AntiAffinity != "" { // likewise; no image begins so
+		str("\x00")
+		str(j.Affinity)
+		str(j.AntiAffinity)
+	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
@@ -101,7 +118,8 @@ func decodeJob(body string) (spillway.Job, error) {
 	return spillway.Job{
 		ID: spillway.JobID(m.GetId()), Name: m.GetName(), Requirement: requirementFromProto(m.GetRequirement()),
 		Priority: int(m.GetPriority()), Script: m.GetScript(), Env: m.GetEnv(), Timeout: m.GetTimeout().AsDuration(),
-		NoRetry: m.GetNoRetry(), MaxAttempts: int(m.GetMaxAttempts()),
+		NoRetry: m.GetNoRetry(), MaxAttempts: int(m.GetMaxAttempts()), Image: m.GetImage(),
+		Affinity: m.GetAffinity(), AntiAffinity: m.GetAntiAffinity(),
 	}, nil
 }
 
@@ -125,7 +143,7 @@ func decodeRequirement(b string) (spillway.Requirement, error) {
 }
 
 func requirementToProto(r spillway.Requirement) *typesv1.Requirement {
-	m := &typesv1.Requirement{Tags: r.Tags, Protected: r.Protected, Project: r.Project, Groups: r.Groups}
+	m := &typesv1.Requirement{Tags: r.Tags, Protected: r.Protected, Project: r.Project, Groups: r.Groups, Origin: r.Origin}
 	if res := r.Resources; res.MilliCPU != 0 || res.MemoryMiB != 0 || len(res.Features) > 0 {
 		m.Resources = &typesv1.Resources{MilliCpu: res.MilliCPU, MemoryMib: res.MemoryMiB, Features: res.Features}
 	}
@@ -135,7 +153,7 @@ func requirementToProto(r spillway.Requirement) *typesv1.Requirement {
 func requirementFromProto(m *typesv1.Requirement) spillway.Requirement {
 	res := m.GetResources()
 	return spillway.Requirement{
-		Tags: m.GetTags(), Protected: m.GetProtected(), Project: m.GetProject(), Groups: m.GetGroups(),
+		Tags: m.GetTags(), Protected: m.GetProtected(), Project: m.GetProject(), Groups: m.GetGroups(), Origin: m.GetOrigin(),
 		Resources: spillway.Resources{MilliCPU: res.GetMilliCpu(), MemoryMiB: res.GetMemoryMib(), Features: res.GetFeatures()},
 	}
 }

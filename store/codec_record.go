@@ -23,17 +23,21 @@ var submissionBase = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 // noWord stands for an empty word in a state: escaping never makes a lone percent.
 const noWord = "%"
 
-// stateLetters are the states as the store knows them. Routing and admitted pass
-// within one replica and are not stored.
+// stateLetters are the states as the store knows them.
 var stateLetters = map[string]spillway.JobState{
-	"q": spillway.Pending, "a": spillway.Assigned, "r": spillway.Running, "c": spillway.Completed,
-	"f": spillway.Failed, "x": spillway.Rejected, "k": spillway.Canceled,
+	"q": spillway.Pending, "o": spillway.Routing, "d": spillway.Admitted, "a": spillway.Assigned, "r": spillway.Running, "c": spillway.Completed,
+	"f": spillway.Failed, "x": spillway.Rejected, "k": spillway.Canceled, quarantined: spillway.Failed,
 }
+
+// quarantined is the letter of a job that has failed and is kept in quarantine.
+const quarantined = "p"
 
 var letterOf = func() map[spillway.JobState]string {
 	m := make(map[spillway.JobState]string, len(stateLetters))
 	for l, s := range stateLetters {
-		m[s] = l
+		if l != quarantined {
+			m[s] = l
+		}
 	}
 	return m
 }()
@@ -54,7 +58,7 @@ func fromWord(w string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: a word of a state", errContent)
 	}
-	return s, nil
+	return strings.Clone(s), nil // who keeps it must not keep a whole answer of the server
 }
 
 // state is the mutable part of a job; scripts/queue.lua writes it.
@@ -64,10 +68,11 @@ type state struct {
 	claimed, started, finished   time.Time
 	pool, machine, owner, result string
 	submitted                    time.Time
+	history                      string
 }
 
 func parseState(text string) (state, error) {
-	head, result, _ := strings.Cut(text, "\n")
+	head, history, result := cutState(text)
 	words := strings.Split(head, " ")
 	if len(words) != 11 || len(text) > maxStoredBytes {
 		return state{}, fmt.Errorf("%w: a state of %d words and %d bytes", errContent, len(words), len(text))
@@ -83,7 +88,7 @@ func parseState(text string) (state, error) {
 	st := state{
 		letter: words[0], result: result, attempt: int(numbers[0]), lost: int(numbers[4]),
 		claimed: millis(numbers[1]), started: millis(numbers[2]), finished: millis(numbers[3]),
-		submitted: submittedAt(numbers[5]),
+		submitted: submittedAt(numbers[5]), history: history,
 	}
 	for _, w := range []struct {
 		to   *string
@@ -96,6 +101,17 @@ func parseState(text string) (state, error) {
 		*w.to = s
 	}
 	return st, nil
+}
+
+// cutState splits a state into its parts. One from before there were histories has
+// none; a result never begins like one.
+func cutState(text string) (head, history, result string) {
+	head, rest, _ := strings.Cut(text, "\n")
+	if !strings.HasPrefix(rest, historyMark) {
+		return head, "", rest
+	}
+	history, result, _ = strings.Cut(rest, "\n")
+	return head, history, result
 }
 
 // submittedAt is when a job with this score was submitted.
@@ -135,6 +151,10 @@ func decodeRecord(stateText, public string) (spillway.JobRecord, error) {
 			return spillway.JobRecord{}, fmt.Errorf("job %s: %w", job.ID, err)
 		}
 		r.Result.State = to
+	}
+	r.Quarantined = st.letter == quarantined
+	if r.Transitions, err = transitionsOf(&st, &r); err != nil {
+		return spillway.JobRecord{}, fmt.Errorf("job %s: %w", job.ID, err)
 	}
 	return r, nil
 }

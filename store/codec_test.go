@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,11 +67,35 @@ func TestMachineWithoutAWordIsWrittenAsBefore(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrContent)
 }
 
+// A store that was written before there were histories is read on: what is known of a
+// job's way is where it is.
+func TestAStateWithoutAHistoryIsRead(t *testing.T) {
+	t.Parallel()
+	const public = "0123456789abcdef 3\n\n\x011"
+	r, err := store.DecodeRecord("r 2 1735689600001 1735689600002 0 blue m 0 5 0 r", public)
+	require.NoError(t, err)
+	require.Len(t, r.Transitions, 2)
+	require.Equal(t, spillway.JobTransition{Sequence: 2, State: spillway.Running, Attempt: 2, Pool: "blue", Machine: "m", At: r.StartedAt}, r.Transitions[1])
+	r, err = store.DecodeRecord("f 1 1 1 1735689600003 blue m 0 5 0 r\n\x12\x01x", public)
+	require.NoError(t, err)
+	require.Equal(t, "x", r.Transitions[1].Reason)
+	require.Equal(t, spillway.FailureReason("x"), r.Result.Reason)
+	r, err = store.DecodeRecord("q 0 0 0 0 % % 0 5 0 %", public)
+	require.NoError(t, err)
+	require.Len(t, r.Transitions, 1)
+	for _, wrong := range []string{"#x;a1", "#-1;a1", "#3", "#;z1", "#;a", "#;ax", "#;a1,x", "#;a1,1,%zz", "#;a1,1,1,1,1,1", "#" + strings.Repeat(";a1", spillway.MaxTransitions)} {
+		_, err := store.DecodeRecord("a 1 1 0 0 blue % 0 5 0 r\n"+wrong, public)
+		require.ErrorIs(t, err, store.ErrContent, wrong)
+	}
+}
+
 // FuzzDecode: whatever stands in the store, reading it ends in a value or in an
 // error of this package.
 func FuzzDecode(f *testing.F) {
 	f.Add("q 0 0 0 0 % % 0 900000000000001 0 %", "0123456789abcdef 3\n\n\x011")
 	f.Add("c 1 1 1 1 blue m%201 0 5 0 r\n\x12\x01x", "")
+	f.Add("q 2 0 0 0 % % 0 900000000000001 0 %\n#;a1,1,blue;q2,,,,why+not", "0123456789abcdef 3\n\n\x011")
+	f.Add("p 1 1 1 1 blue m 3 5 0 r\n#7;r1,,,m;p2\n\x12\x01x", "0123456789abcdef 3n\n")
 	f.Add("11:11", "1:1:1:")
 	f.Add(store.EncodeMachine(&router.Machine{ID: "m", Pool: "p"}), "")
 	f.Add(store.EncodeMachine(&router.Machine{ID: "m", Pool: "p", InterruptionKind: "spot"}), "")

@@ -36,6 +36,9 @@ func TestContractEmbedded(t *testing.T) {
 		require.NoError(t, err)
 		return closeAtEnd(t, s)
 	})
+	s, err := store.OpenEmbedded()
+	require.NoError(t, err)
+	losePool(t, closeAtEnd(t, s))
 }
 
 func TestContractRedis(t *testing.T) {
@@ -45,6 +48,7 @@ func TestContractRedis(t *testing.T) {
 		o.Addrs = []string{addr}
 		return openIsolated(t, o)
 	})
+	losePool(t, openIsolated(t, store.Options{Addrs: []string{addr}}))
 }
 
 // A Cluster refuses scripts and commands whose keys are in several slots. It counts
@@ -59,6 +63,7 @@ func TestX10_ContractCluster(t *testing.T) {
 	}
 	storetest.Run(t, open)
 	forgetAClass(t, open(t, store.Options{FinishedTTL: time.Millisecond}))
+	losePool(t, open(t, store.Options{}))
 
 	require.Zero(t, refusals(t, addrs))
 	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
@@ -95,6 +100,31 @@ func forgetAClass(t *testing.T, s *store.Store) {
 		_, err := s.Reap(t.Context(), 10)
 		return err == nil && len(store.RegisteredClasses(t, s)) == 0
 	}, soon, 10*time.Millisecond)
+}
+
+// losePool has the slot of a pool lost, and nothing else: the book of the pool begins
+// anew, which it says itself, and no other pool's does.
+func losePool(t *testing.T, s *store.Store) {
+	t.Helper()
+	since := func(pool string) time.Time {
+		book, err := s.Routed(t.Context(), pool, true)
+		require.NoError(t, err)
+		return book.Since
+	}
+	blue, green := since("blue"), since("green")
+	now := time.Now()
+	begun, err := s.BeginRouted(t.Context(), store.RoutedJob{ID: "1", Pool: "blue", Machine: "m", Begun: now, Until: now.Add(time.Hour)})
+	require.NoError(t, err)
+	require.True(t, begun)
+	require.Equal(t, blue, since("blue"), "what is added to a book makes it no younger")
+
+	store.LosePool(t, s, "blue")
+	book, err := s.Routed(t.Context(), "blue", true)
+	require.NoError(t, err)
+	require.Empty(t, book.Machines)
+	require.True(t, book.Since.After(blue), "%s was %s", book.Since, blue)
+	require.Equal(t, book.Since, since("blue"))
+	require.Equal(t, green, since("green"))
 }
 
 // refusals counts what the servers refused because of slots, for whatever reason the

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-ci/spillway"
 )
 
 const (
@@ -90,6 +92,32 @@ func (s *Store) pokes(ctx context.Context, name string) (<-chan struct{}, error)
 		select {
 		case out <- struct{}{}:
 		default:
+		}
+	}, func() { close(out) })
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Canceled delivers the ids of jobs that any replica has canceled from now on and that
+// somebody had claimed, until ctx or the store ends; then the channel is closed. A nil
+// slice says that some may have been missed: renew the claims then, which tells.
+func (s *Store) Canceled(ctx context.Context) (<-chan []spillway.JobID, error) {
+	out := make(chan []spillway.JobID, eventBuffer)
+	missed := false
+	err := s.listen(ctx, s.channel("canceled"), func(payload string, gap bool) {
+		var ids []spillway.JobID
+		if missed = missed || gap; !missed {
+			for id := range strings.SplitSeq(payload, "\n") {
+				ids = append(ids, spillway.JobID(id))
+			}
+		}
+		select {
+		case out <- ids:
+			missed = false
+		default:
+			missed = true
 		}
 	}, func() { close(out) })
 	if err != nil {

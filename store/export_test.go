@@ -54,6 +54,12 @@ func Indexed(t *testing.T, s *Store, id spillway.JobID) bool {
 	return classes[0] != ""
 }
 
+// LosePool loses the slot of a pool's machines, as a failover without the data does.
+func LosePool(t *testing.T, s *Store, pool string) {
+	t.Helper()
+	require.NoError(t, s.rdb.Del(t.Context(), s.machineKeys(pool)...).Err())
+}
+
 // FillBook writes a machine's book with n open jobs, 0 to n−1, as n begins would.
 func FillBook(t *testing.T, s *Store, j RoutedJob, n int) {
 	t.Helper()
@@ -120,7 +126,7 @@ func ScriptSHAs() map[string]string {
 		"dropclass": dropClassScript, "index": indexScript, "lease": leaseScript, "machines": machinesScript, "memory": memoryScript,
 		"push": pushScript, "reap": reapScript, "records": recordsScript, "reject": rejectScript, "release": releaseScript,
 		"renew": renewScript, "touch": touchScript, "begin": beginScript, "finish": finishScript, "routed": routedScript, "board": boardScript,
-		"pools": poolsScript,
+		"pools": poolsScript, "retry": retryScript, "confirm": confirmScript, "review": reviewScript, "admit": admitScript, "absent": absentScript, "presence": presenceScript, "setting": settingScript, "dropwork": dropWorkScript,
 	} {
 		shas[name] = s.sha
 	}
@@ -133,7 +139,7 @@ func ScriptNames(t *testing.T) (names []string) {
 	files, err := scriptFiles.ReadDir("scripts")
 	require.NoError(t, err)
 	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".lua"); name != "queue" && name != "book" {
+		if name := strings.TrimSuffix(f.Name(), ".lua"); name != "queue" && name != "book" && name != "chain" {
 			names = append(names, name)
 		}
 	}

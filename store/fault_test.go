@@ -76,9 +76,10 @@ func operations(s *store.Store) map[string]struct {
 			_, err := s.BeginRouted(ctx, store.RoutedJob{ID: "1", Pool: "p", Machine: "m", Begun: now, Until: now.Add(time.Hour)})
 			return err
 		}},
-		// It begins with a look, so that a server that says nothing has changed nothing.
+		// These begin with a look, so that a server that says nothing has changed nothing.
+		"confirm":   {false, func(ctx context.Context) error { _, err := s.ConfirmRouted(ctx, "1"); return err }},
 		"end":       {false, func(ctx context.Context) error { _, err := s.EndRouted(ctx, "1"); return err }},
-		"routed":    {false, func(ctx context.Context) error { _, err := s.Routed(ctx, "p"); return err }},
+		"routed":    {false, func(ctx context.Context) error { _, err := s.Routed(ctx, "p", true); return err }},
 		"ordered":   {false, func(ctx context.Context) error { _, _, err := s.Ordered(ctx, "p", "m"); return err }},
 		"see board": {false, func(ctx context.Context) error { _, _, err := s.Board(ctx, "b"); return err }},
 		"facts":     {false, func(ctx context.Context) error { _, err := s.Facts(ctx, "t"); return err }},

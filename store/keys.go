@@ -19,7 +19,16 @@ func (s *Store) key(tag, name string) string {
 // classKeys are the keys of a job class, in the order of scripts/queue.lua.
 func (s *Store) classKeys(class spillway.JobClass) []string {
 	base := s.opt.Prefix + ":{c:" + string(class) + "}:"
-	return []string{base + "pending", base + "claims", base + "ended", base + "jobs", base + "state", base + "work", base + "clock"}
+	return []string{
+		base + "pending", base + "claims", base + "ended", base + "jobs", base + "state", base + "work", base + "clock", base + "quarantine",
+		base + "admitted", base + "routing",
+	}
+}
+
+// countedKeys are those of a class that are counted.
+func (s *Store) countedKeys(class spillway.JobClass) []string {
+	k := s.classKeys(class)
+	return []string{k[0], k[1], k[2], k[8], k[9]}
 }
 
 // registryKeys are the classes by last push, and their requirements.

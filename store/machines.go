@@ -129,7 +129,11 @@ func (s *Store) Machines(ctx context.Context) ([]router.Machine, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, failed("machines", err, reading)
 	}
-	machines := []router.Machine{}
+	n := 0
+	for _, cmd := range cmds {
+		n += len(cmd.Val())
+	}
+	machines := make([]router.Machine, 0, n)
 	for i, cmd := range cmds {
 		for _, text := range cmd.Val() {
 			m, live, err := decodeLive(text, now.Val())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
@@ -82,4 +83,66 @@ func forgetEpochs(t *testing.T, addr, source string) {
 	script := fmt.Sprintf(`for _, k in ipairs(redis.call('KEYS', 'spw:w:%s:*')) do if not string.find(k, ':sizes$') then redis.call('DEL', k) end end return 1`, source)
 	_, err := storetest.Command(addr, "EVAL", script, "0")
 	require.NoError(t, err)
+}
+
+// TestHistoryMemory measures what a finished job costs a stock server, and what of it is
+// its history. A job that only waits has none.
+func TestHistoryMemory(t *testing.T) {
+	addr := storetest.StartRedis(t)
+	s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}, Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	closeAtEnd(t, s)
+	const (
+		jobs                 = 20_000
+		mostBytesOfAHistory  = 110.0
+		mostBytesPerFinished = 700.0
+	)
+	before := usedMemory(t, addr)
+	pushNumbered(t, s, jobs)
+	waiting := usedMemory(t, addr)
+	finishAll(t, s, jobs)
+	after := usedMemory(t, addr)
+	r, err := s.Get(t.Context(), spillway.JobID(numberID(7)))
+	require.NoError(t, err)
+	require.Len(t, r.Transitions, 4)
+	history, err := storetest.Command(addr, "EVAL", `return #string.match(redis.call('HGET', KEYS[1], ARGV[1]), '\n(#[^\n]*)')`, "1",
+		"spw:{c:"+string(classA())+"}:state", numberID(7))
+	require.NoError(t, err)
+	bytes, err := strconv.Atoi(history)
+	require.NoError(t, err)
+	t.Logf("%.0f bytes for a job that waits, %.0f for one that has ended; its history has %d",
+		float64(waiting-before)/jobs, float64(after-before)/jobs, bytes)
+	require.LessOrEqual(t, float64(bytes), mostBytesOfAHistory)
+	require.LessOrEqual(t, float64(after-before)/jobs, mostBytesPerFinished)
+}
+
+func pushNumbered(t *testing.T, s *store.Store, n int) {
+	t.Helper()
+	for from := 0; from < n; from += store.MaxBatch {
+		var jobs []spillway.Job
+		for i := from; i < min(n, from+store.MaxBatch); i++ {
+			jobs = append(jobs, simpleJob(numberID(i), "a"))
+		}
+		_, err := s.Push(t.Context(), jobs)
+		require.NoError(t, err)
+	}
+}
+
+// finishAll takes jobs to their end, by way of a start.
+func finishAll(t *testing.T, s *store.Store, n int) {
+	t.Helper()
+	for n > 0 {
+		claimed, err := s.Claim(t.Context(), "replica-1", []router.ClaimWant{{Class: classA(), Pool: "linux-large", N: store.MaxBatch}}, time.Minute)
+		require.NoError(t, err)
+		require.NotEmpty(t, claimed)
+		n -= len(claimed)
+		for _, to := range []spillway.JobState{spillway.Running, spillway.Completed} {
+			moves := make([]store.Transition, len(claimed))
+			for i, c := range claimed {
+				moves[i] = store.Transition{Ref: c.Ref, To: to, Pool: c.Pool, Machine: "r_0123456789ab", Result: spillway.JobResult{State: to}}
+			}
+			_, err := s.Apply(t.Context(), moves)
+			require.NoError(t, err)
+		}
+	}
 }

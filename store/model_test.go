@@ -29,7 +29,7 @@ func TestQueueModel(t *testing.T) {
 		m := &queueModel{s: s, clock: clock, jobs: map[spillway.JobID]*modelJob{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"push": m.push, "claim": m.claim, "apply": m.apply, "release": m.release, "renew": m.renew,
-			"reap": m.reap, "cancel": m.cancel, "reject": m.reject,
+			"reap": m.reap, "cancel": m.cancel, "reject": m.reject, "retry": m.retry,
 			"wait": func(t *rapid.T) { clock.advance(time.Duration(rapid.IntRange(1, 8).Draw(t, "seconds")) * time.Second) },
 			"":     m.check,
 		})
@@ -47,6 +47,14 @@ type modelJob struct {
 	attempt, lost int
 	expires       time.Time // of the claim
 	requeued      time.Time // when it lost a machine last
+	quarantined   bool
+	way           []spillway.JobState
+}
+
+// become notes a transition.
+func (j *modelJob) become(state spillway.JobState) {
+	j.state = state
+	j.way = append(j.way, state)
 }
 
 func (j *modelJob) ref() router.JobRef {
@@ -58,10 +66,12 @@ func (j *modelJob) claimed() bool { return j.state == spillway.Assigned || j.sta
 func (j *modelJob) lose(at time.Time) {
 	j.lost++
 	j.requeued = at
-	j.state = spillway.Pending
-	if j.lost >= j.job.EffectiveMaxAttempts() {
-		j.state = spillway.Failed
+	if j.lost < j.job.EffectiveMaxAttempts() {
+		j.become(spillway.Pending)
+		return
 	}
+	j.become(spillway.Failed)
+	j.quarantined = !j.job.NoRetry
 }
 
 type queueModel struct {
@@ -88,7 +98,8 @@ func (m *queueModel) push(t *rapid.T) {
 		switch {
 		case !ok:
 			m.seq++
-			m.jobs[id] = &modelJob{job: jobs[i], seq: m.seq, state: spillway.Pending, submitted: at}
+			m.jobs[id] = &modelJob{job: jobs[i], seq: m.seq, submitted: at}
+			m.jobs[id].become(spillway.Pending)
 			want = append(want, store.Accepted)
 		case known.job.Priority == jobs[i].Priority && known.job.NoRetry == jobs[i].NoRetry && known.job.Requirement.Tags[0] == jobs[i].Requirement.Tags[0]:
 			want = append(want, store.Duplicate)
@@ -129,7 +140,8 @@ func (m *queueModel) claim(t *rapid.T) {
 	want = want[:min(n, len(want))]
 	require.Len(t, got, len(want))
 	for i, j := range want {
-		j.state, j.expires = spillway.Assigned, m.clock.now().Add(ttl)
+		j.expires = m.clock.now().Add(ttl)
+		j.become(spillway.Assigned)
 		j.attempt++
 		require.Equal(t, j.ref(), got[i].Ref)
 		require.Equal(t, j.job.Script, got[i].Job.Script)
@@ -155,7 +167,9 @@ func (m *queueModel) apply(t *rapid.T) {
 	switch {
 	case ref.Attempt == j.attempt && j.claimed():
 		require.NoError(t, errs[0])
-		j.state = to
+		if to != j.state {
+			j.become(to)
+		}
 	case ref.Attempt == j.attempt && j.state == to && m.chosenEnd(t, ref.ID):
 		require.NoError(t, errs[0], "the same end again")
 	default:
@@ -179,11 +193,30 @@ func (m *queueModel) release(t *rapid.T) {
 		require.ErrorIs(t, errs[0], store.ErrStaleAttempt)
 		return
 	}
-	require.NoError(t, errs[0])
 	if lost {
 		j.lose(m.clock.now())
 	} else {
-		j.state = spillway.Pending
+		j.become(spillway.Pending)
+	}
+	if j.quarantined {
+		require.ErrorIs(t, errs[0], store.ErrQuarantined)
+	} else {
+		require.NoError(t, errs[0])
+	}
+}
+
+func (m *queueModel) retry(t *rapid.T) {
+	id := spillway.JobID(strconv.Itoa(rapid.IntRange(1, 30).Draw(t, "id")))
+	_, err := m.s.Retry(t.Context(), id, "why")
+	switch j, ok := m.jobs[id]; {
+	case !ok:
+		require.ErrorIs(t, err, store.ErrUnknownJob)
+	case !j.quarantined:
+		require.ErrorIs(t, err, store.ErrNotQuarantined)
+	default:
+		require.NoError(t, err)
+		j.quarantined, j.lost, j.requeued = false, 0, m.clock.now()
+		j.become(spillway.Pending)
 	}
 }
 
@@ -222,7 +255,7 @@ func (m *queueModel) cancel(t *rapid.T) {
 	require.NoError(t, err)
 	j, ok := m.jobs[id]
 	if ok && !j.state.Terminal() {
-		j.state = spillway.Canceled
+		j.become(spillway.Canceled)
 	}
 	want := store.CancelOutcome{ID: id, Found: ok}
 	if ok {
@@ -241,7 +274,7 @@ func (m *queueModel) reject(t *rapid.T) {
 	var want []spillway.JobID
 	for _, j := range m.pending(tag) {
 		if len(want) < limit && j.submitted.Before(before) && j.requeued.Before(before) {
-			j.state = spillway.Rejected
+			j.become(spillway.Rejected)
 			want = append(want, j.job.ID)
 		}
 	}
@@ -282,6 +315,13 @@ func (m *queueModel) check(t *rapid.T) {
 		require.Equal(t, j.state, r.State, "job %s", id)
 		require.Equal(t, j.attempt, r.Attempt, "job %s", id)
 		require.Equal(t, j.lost, r.Lost, "job %s", id)
+		require.Equal(t, j.quarantined, r.Quarantined, "job %s", id)
+		require.Equal(t, int64(len(j.way)), r.Sequence(), "job %s", id)
+		require.Len(t, r.Transitions, min(len(j.way), spillway.MaxTransitions), "job %s", id)
+		for i, tr := range r.Transitions {
+			require.Equal(t, r.Sequence()-int64(len(r.Transitions)-1-i), tr.Sequence, "job %s", id)
+			require.Equal(t, j.way[tr.Sequence-1], tr.State, "job %s", id)
+		}
 		require.WithinDuration(t, j.submitted, r.Job.SubmittedAt, time.Millisecond)
 	}
 	_, err = m.s.Get(t.Context(), "31")

@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,6 +28,7 @@ type Store struct {
 
 	requirements requirementCache
 	queued       queuedEstimate
+	ages         atomic.Pointer[countedAges]
 	sweep        sweepCursor
 }
 
@@ -66,7 +70,7 @@ func connect(o Options) redis.UniversalClient {
 		Addrs: o.Addrs, MasterName: o.MasterName, DB: o.Database,
 		Username: o.Username, Password: o.Password,
 		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
-		TLSConfig:             o.TLS,
+		Dialer:                dialer(o),
 		Protocol:              2, // RESP3 buys nothing here
 		DisableIdentity:       true,
 		MaxRetries:            -1,
@@ -93,6 +97,17 @@ func connect(o Options) redis.UniversalClient {
 		return redis.NewClusterClient(u.Cluster())
 	default:
 		return redis.NewClient(u.Simple())
+	}
+}
+
+// dialer makes the connections, with TLS as it is at that time; nil: the client's own.
+func dialer(o Options) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if o.TLS == nil {
+		return nil
+	}
+	plain := &net.Dialer{Timeout: o.Timeout / 2, KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: plain, Config: o.TLS()}).DialContext(ctx, network, address)
 	}
 }
 

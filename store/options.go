@@ -24,6 +24,13 @@ const (
 	// DefaultMaxFinished bounds those records [jobs]. Each may hold 64 KiB of output,
 	// so that the worst case is 1.3 GiB; a usual record is below 1 KiB.
 	DefaultMaxFinished = 20_000
+	// DefaultQuarantineTTL is how long a job stays in quarantine: what broke a fleet at
+	// night must still be there in the morning (not smaller); what nobody has looked at
+	// for a day, nobody waits for (not larger).
+	DefaultQuarantineTTL = 24 * time.Hour
+	// MaxQuarantined bounds the jobs of one class in quarantine [jobs]; the oldest go
+	// first. They are few machines' work: each has cost max_attempts of them.
+	MaxQuarantined = 100
 	// DefaultMachineTTL is how long a machine stays registered without being put
 	// again. It is long on purpose: silence alone proves nothing, and the scaler
 	// judges it by HeardAt.
@@ -42,7 +49,9 @@ type Options struct {
 
 	Username, Password                 string
 	SentinelUsername, SentinelPassword string
-	TLS                                *tls.Config // nil: no TLS
+	// TLS is asked for each new connection, so that a replaced certificate is taken up;
+	// nil: no TLS. Without a ServerName the address is whom the certificate must be for.
+	TLS func() *tls.Config
 
 	Prefix      string // of every key and channel
 	Timeout     time.Duration
@@ -51,6 +60,8 @@ type Options struct {
 	FinishedTTL time.Duration
 	MaxFinished int
 	MachineTTL  time.Duration
+
+	QuarantineTTL time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -60,6 +71,7 @@ func (o Options) withDefaults() Options {
 	o.FinishedTTL = cmp.Or(o.FinishedTTL, DefaultFinishedTTL)
 	o.MaxFinished = cmp.Or(o.MaxFinished, DefaultMaxFinished)
 	o.MachineTTL = cmp.Or(o.MachineTTL, DefaultMachineTTL)
+	o.QuarantineTTL = cmp.Or(o.QuarantineTTL, DefaultQuarantineTTL)
 	return o
 }
 
@@ -77,7 +89,7 @@ func (o Options) validate() error {
 	check(o.Cluster && o.Database != 0, "a Cluster has only database 0")
 	// Braces would change which part of a key decides its slot.
 	check(strings.ContainsAny(o.Prefix, "{} \r\n"), "prefix %q: leave out braces and blanks", o.Prefix)
-	check(o.Timeout < 0 || o.FinishedTTL < 0 || o.MachineTTL < 0, "a duration is negative")
+	check(o.Timeout < 0 || o.FinishedTTL < 0 || o.MachineTTL < 0 || o.QuarantineTTL < 0, "a duration is negative")
 	check(o.MaxQueued < 0 || o.MaxFinished < 0 || o.PoolSize < 0, "a bound is negative")
 	return errors.Join(errs...)
 }

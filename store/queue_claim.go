@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -44,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, owner string, wants []router.ClaimWan
 	most := max(minWantBytes, maxClaimBytes/max(1, len(wants)))
 	for _, w := range wants {
 		calls = append(calls, call{claimScript, s.classKeys(w.Class), []any{
-			s.channels(), max(0, min(w.N, MaxBatch)), ttl.Milliseconds(), toWord(owner), toWord(w.Pool), most,
+			s.channels(), max(0, min(w.N, MaxBatch)), ttl.Milliseconds(), toWord(owner), toWord(w.Pool), most, flag(w.AdmittedOnly),
 		}})
 	}
 	var claimed []router.Claimed
@@ -55,10 +57,11 @@ func (s *Store) Claim(ctx context.Context, owner string, wants []router.ClaimWan
 			errs = append(errs, failed("claim", err, writing))
 			continue
 		}
-		for k := 0; k+3 < len(list); k += 4 {
-			c, err := decodeClaimed(wants[i], asString(list[k]), asString(list[k+1]), asString(list[k+2]), asString(list[k+3]))
+		claimed = slices.Grow(claimed, len(list)/2)
+		for k := 0; k+1 < len(list); k += 2 {
+			c, err := decodeClaimed(wants[i], asString(list[k]), asString(list[k+1]))
 			if err != nil {
-				errs = append(errs, fmt.Errorf("store: claim: job %.40q: %w", asString(list[k]), err))
+				errs = append(errs, fmt.Errorf("store: claim: job %.80q: %w", asString(list[k]), err))
 				continue
 			}
 			claimed = append(claimed, c)
@@ -67,7 +70,10 @@ func (s *Store) Claim(ctx context.Context, owner string, wants []router.ClaimWan
 	return claimed, errors.Join(errs...)
 }
 
-func decodeClaimed(w router.ClaimWant, id, attempt, score, work string) (router.Claimed, error) {
+// decodeClaimed reads a job that was claimed: "attempt score id" and its work.
+func decodeClaimed(w router.ClaimWant, place, work string) (router.Claimed, error) {
+	attempt, rest, _ := strings.Cut(place, " ")
+	score, id, _ := strings.Cut(rest, " ")
 	n, err := strconv.ParseInt(attempt, 10, 32)
 	at, scoreErr := strconv.ParseInt(score, 10, 64)
 	if err != nil || scoreErr != nil || n < 1 || at < 0 {
@@ -143,7 +149,8 @@ func (s *Store) Apply(ctx context.Context, transitions []Transition) ([]error, e
 }
 
 // Release gives attempts back to the queue, each to its old place. The results are
-// as for Apply, except that a second release of the same attempt is stale.
+// as for Apply, except that a second release of the same attempt is stale, and that
+// ErrQuarantined says that it is done and was the job's last.
 func (s *Store) Release(ctx context.Context, releases []Release) ([]error, error) {
 	errs := make([]error, len(releases))
 	items := make([]scripted, len(releases))
@@ -157,7 +164,7 @@ func (s *Store) Release(ctx context.Context, releases []Release) ([]error, error
 			lost = 1
 		}
 		items[i] = scripted{class: r.Ref.Class, err: &errs[i], bytes: len(result), args: []any{
-			string(r.Ref.ID), r.Ref.Attempt, lost, result,
+			string(r.Ref.ID), r.Ref.Attempt, lost, reasonWord(r.Detail), result,
 		}}
 	}
 	ctx, done := s.begin(ctx)
@@ -178,7 +185,7 @@ type scripted struct {
 	err   *error // where the answer goes
 }
 
-var codeErrors = map[int64]error{1: ErrStaleAttempt, 2: ErrUnknownJob}
+var codeErrors = map[int64]error{1: ErrStaleAttempt, 2: ErrUnknownJob, 3: ErrQuarantined}
 
 // runBatches runs the script for the items, one run for each class and batch.
 func (s *Store) runBatches(ctx context.Context, op string, script *script, head []any, items []scripted) error {
@@ -195,11 +202,8 @@ func (s *Store) runBatches(ctx context.Context, op string, script *script, head 
 		}
 		var forgotten []any
 		for i, r := range s.run(ctx, calls) {
-			codes, ids, err := readCodes(r)
-			if err != nil || len(codes) != len(byClass[classes[i]]) {
-				if err == nil {
-					err = errReply
-				}
+			codes, ids, err := readCodes(r, len(byClass[classes[i]]))
+			if err != nil {
 				failure = failed(op, err, writing)
 				for _, item := range byClass[classes[i]] {
 					*item.err = failure
@@ -207,8 +211,8 @@ func (s *Store) runBatches(ctx context.Context, op string, script *script, head 
 				continue
 			}
 			forgotten = append(forgotten, ids...)
-			for k, item := range byClass[classes[i]] {
-				*item.err = codeErrors[asInt(codes[k])]
+			for k, code := range codes {
+				*byClass[classes[i]][k].err = codeErrors[asInt(code)]
 			}
 		}
 		s.dropFromIndex(ctx, forgotten)
@@ -216,16 +220,21 @@ func (s *Store) runBatches(ctx context.Context, op string, script *script, head 
 	return failure
 }
 
-// readCodes reads a list of codes, alone or with the ids that were forgotten.
-func readCodes(r reply) (codes, forgotten []any, err error) {
-	list, err := r.list()
-	if err != nil {
+// readCodes reads the codes of n items, alone or with the ids that were forgotten. Along
+// with those, no codes say that all is done, as it nearly always is.
+func readCodes(r reply, n int) (codes, forgotten []any, err error) {
+	if codes, err = r.list(); err != nil {
 		return nil, nil, err
 	}
-	if len(list) == 2 {
-		if _, nested := list[0].([]any); nested {
-			return r.pair()
+	if len(codes) == 2 {
+		if _, nested := codes[0].([]any); nested {
+			if codes, forgotten, err = r.pair(); err == nil && len(codes) == 0 {
+				return nil, forgotten, nil
+			}
 		}
 	}
-	return list, nil, nil
+	if err == nil && len(codes) != n {
+		err = fmt.Errorf("%w: %d codes for %d items", errReply, len(codes), n)
+	}
+	return codes, forgotten, err
 }

@@ -17,6 +17,8 @@ const (
 	reapClasses = 64
 	// sweepPage is how many entries of the index one Reap checks [entries].
 	sweepPage = 256
+	// claimExpired is why a job went back that nobody renewed the claim of.
+	claimExpired = "its claim expired"
 )
 
 var reapScript = mustScript("reap", "queue")
@@ -42,25 +44,29 @@ func (s *Store) Reap(ctx context.Context, limit int) ([]spillway.JobRecord, erro
 	if err != nil {
 		return nil, failed("reap", err, reading)
 	}
-	records, err := s.reapExpired(ctx, counts, limit)
+	kept, err := s.countQuarantined(ctx, counts)
+	if err != nil {
+		return nil, failed("reap", err, reading)
+	}
+	records, err := s.reapExpired(ctx, counts, kept, limit)
 	if err != nil {
 		return records, failed("reap", err, writing)
 	}
 	if err := s.trimFinished(ctx, counts); err != nil {
 		return records, failed("reap", err, writing)
 	}
-	if err := s.dropIdleClasses(ctx, counts); err != nil {
+	if err := s.dropIdleClasses(ctx, counts, kept); err != nil {
 		return records, failed("reap", err, writing)
 	}
 	return records, failed("reap", s.sweepIndex(ctx), writing)
 }
 
-// reapExpired shares the limit among the classes that have claims.
-func (s *Store) reapExpired(ctx context.Context, counts []classCounts, limit int) ([]spillway.JobRecord, error) {
+// reapExpired shares the limit among the classes that have something to reap.
+func (s *Store) reapExpired(ctx context.Context, counts []classCounts, kept map[spillway.JobClass]int64, limit int) ([]spillway.JobRecord, error) {
 	records := []spillway.JobRecord{}
 	var busy []classCounts
 	for _, c := range counts {
-		if c.Claimed+c.finished > 0 {
+		if c.Claimed+c.Unadmitted+c.finished > 0 || kept[c.Class] > 0 {
 			busy = append(busy, c)
 		}
 	}
@@ -80,7 +86,7 @@ func (s *Store) reapExpired(ctx context.Context, counts []classCounts, limit int
 
 // reapClasses runs the script for some classes and returns those with more to do.
 func (s *Store) reapClasses(ctx context.Context, classes []classCounts, limit, mostFinished int) (full []classCounts, records []spillway.JobRecord, err error) {
-	result, err := lostResult("its claim expired: the machine or its control plane is gone")
+	result, err := lostResult(claimExpired + ": the machine or its control plane is gone")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,6 +94,7 @@ func (s *Store) reapClasses(ctx context.Context, classes []classCounts, limit, m
 	for i, c := range classes {
 		calls[i] = call{reapScript, s.classKeys(c.Class), []any{
 			s.channels(), s.opt.FinishedTTL.Milliseconds(), mostFinished, limit, result,
+			reasonWord(claimExpired), s.opt.QuarantineTTL.Milliseconds(), MaxQuarantined,
 		}}
 	}
 	var forgotten []any

@@ -58,7 +58,8 @@ type classCounts struct {
 }
 
 // Counts returns what the queue holds, by class, with every class that has a
-// pending or claimed job. It is whole or an error.
+// pending or claimed job. It is whole or an error. Of the jobs that wait for admission it
+// knows those under review; which of the others do, admission.Policy knows.
 func (s *Store) Counts(ctx context.Context) ([]router.ClassCount, error) {
 	ctx, done := s.begin(ctx)
 	defer done()
@@ -68,7 +69,7 @@ func (s *Store) Counts(ctx context.Context) ([]router.ClassCount, error) {
 	}
 	counts := make([]router.ClassCount, 0, len(all))
 	for _, c := range all {
-		if c.Pending+c.Claimed > 0 {
+		if c.Pending+c.Unadmitted+c.Claimed > 0 {
 			counts = append(counts, c.ClassCount)
 		}
 	}
@@ -82,35 +83,38 @@ func (s *Store) countClasses(ctx context.Context) ([]classCounts, error) {
 		return nil, err
 	}
 	calls := make([]call, len(names))
+	ages := s.ages.Load()
 	for i, n := range names {
-		calls[i] = call{script: countsScript, keys: s.classKeys(spillway.JobClass(n))[:3]}
+		calls[i] = call{script: countsScript, keys: s.countedKeys(spillway.JobClass(n)), args: ages.micros()}
 	}
 	counts := make([]classCounts, 0, len(names))
 	queued := 0
 	for i, r := range s.run(ctx, calls) {
-		c, err := decodeCounts(r)
+		c, err := decodeCounts(r, ages)
 		if err != nil {
 			return nil, err
 		}
 		c.Class = spillway.JobClass(names[i])
-		queued += c.Pending + c.Claimed
+		queued += c.Pending + c.Unadmitted + c.Claimed
 		counts = append(counts, c)
 	}
 	s.queued.counted(queued, s.now())
 	return counts, nil
 }
 
-func decodeCounts(r reply) (classCounts, error) {
+func decodeCounts(r reply, ages *countedAges) (classCounts, error) {
 	list, err := r.list()
 	if err != nil {
 		return classCounts{}, err
 	}
-	if len(list) != 5 {
+	if len(list) != 8 {
 		return classCounts{}, errReply
 	}
 	var c classCounts
 	c.Pending, c.Claimed, c.finished = int(asInt(list[0])), int(asInt(list[1])), int(asInt(list[2]))
-	if c.Pending > 0 {
+	c.Admitted, c.Unadmitted = int(asInt(list[5])), int(asInt(list[6]))
+	c.Pending += c.Admitted
+	if c.Pending+c.Unadmitted > 0 {
 		if c.Priority, err = strconv.Atoi(asString(list[3])); err != nil {
 			return classCounts{}, errReply
 		}
@@ -120,7 +124,8 @@ func decodeCounts(r reply) (classCounts, error) {
 		}
 		c.Oldest = submissionBase.Add(time.Duration(micros) * time.Microsecond)
 	}
-	return c, nil
+	c.Waited, err = ages.decode(list[7])
+	return c, err
 }
 
 // addRequirements fills in the requirements, and fetches those that are not known
@@ -167,10 +172,10 @@ func (s *Store) learnRequirements(ctx context.Context, classes []string) error {
 }
 
 // dropIdleClasses forgets classes that have had no job for classIdle.
-func (s *Store) dropIdleClasses(ctx context.Context, counts []classCounts) error {
+func (s *Store) dropIdleClasses(ctx context.Context, counts []classCounts, kept map[spillway.JobClass]int64) error {
 	empty := map[string]bool{}
 	for _, c := range counts {
-		if c.Pending+c.Claimed+c.finished == 0 {
+		if c.Pending+c.Unadmitted+c.Claimed+c.finished == 0 && kept[c.Class] == 0 {
 			empty[string(c.Class)] = true
 		}
 	}

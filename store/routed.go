@@ -18,6 +18,12 @@ const (
 	// MaxRoutedFor bounds how long a job may be open: GitLab's longest timeout, and a
 	// day for what comes before and after the script.
 	MaxRoutedFor = spillway.MaxJobTimeout + 24*time.Hour
+	// bookUnread is how long a pool's book may be unread and still be taken for whole:
+	// longer than anybody is away who hands jobs out. Who has not for longer may have
+	// had them handed out without us, in another mode.
+	bookUnread = 24 * time.Hour
+	// bookMarkEvery is how exactly it is kept when a book was last read.
+	bookMarkEvery = time.Hour
 )
 
 // ErrBookFull says that the machine has MaxRoutedOpen open jobs. Nothing was booked.
@@ -38,6 +44,12 @@ type RoutedJob struct {
 	// Begun is when it was given out. After Until, by the server's clock, it is not open
 	// any more, whether its end was seen or not. Both are kept in µs.
 	Begun, Until time.Time
+	// ConfirmWithin is how long from its begin on, by the server's clock, the machine has
+	// to say that it has the job (ConfirmRouted). A job that was not confirmed by then is
+	// not open any more, if the machine has ever confirmed one: else it isn't known that
+	// what it says passes through us. 0 = nobody waits for its word, or it was given.
+	// Routed doesn't tell it.
+	ConfirmWithin time.Duration
 }
 
 func (j *RoutedJob) validate() error {
@@ -52,6 +64,8 @@ func (j *RoutedJob) validate() error {
 		return fmt.Errorf("%w: job %s began at %s", spillway.ErrInvalid, j.ID, j.Begun)
 	case !j.Until.After(j.Begun) || j.Until.Sub(j.Begun) > MaxRoutedFor:
 		return fmt.Errorf("%w: job %s would be open for %s: more than nothing and at most %s are allowed", spillway.ErrInvalid, j.ID, j.Until.Sub(j.Begun), MaxRoutedFor)
+	case j.ConfirmWithin < 0 || j.ConfirmWithin > MaxRoutedFor:
+		return fmt.Errorf("%w: job %s is to be confirmed within %s", spillway.ErrInvalid, j.ID, j.ConfirmWithin)
 	}
 	return nil
 }
@@ -79,7 +93,7 @@ func (s *Store) BeginRouted(ctx context.Context, j RoutedJob) (begun bool, err e
 		return false, failed("begin routed job", err, writing)
 	}
 	answer, err := s.runOne(ctx, call{beginScript, s.machineKeys(j.Pool), []any{
-		string(j.Machine), string(j.ID), j.Begun.UnixMicro(), j.Until.UnixMicro(), s.opt.MachineTTL.Milliseconds(), MaxRoutedOpen,
+		string(j.Machine), string(j.ID), j.Begun.UnixMicro(), j.Until.UnixMicro(), s.opt.MachineTTL.Milliseconds(), MaxRoutedOpen, j.ConfirmWithin.Microseconds(),
 	}})
 	if err != nil {
 		return false, failed("begin routed job", err, writing)
@@ -148,58 +162,76 @@ func (s *Store) strike(ctx context.Context, pool string, id spillway.JobID, befo
 
 // RoutedMachine is the book of one machine.
 type RoutedMachine struct {
-	Open []RoutedJob // not past Until, in the order in which they began
+	// Open is its jobs that are neither past Until nor past the time to confirm them, in
+	// the order in which they began.
+	Open []RoutedJob
 	// Uses counts the jobs that were ever begun on it. Like LastUsedAt, it is remembered
 	// as long as the machine's record, or MachineTTL after the last begin or end.
 	Uses       int
 	LastUsedAt time.Time // when one last began or ended, by the server's clock
 }
 
-// Routed returns the books of a pool's machines, whole or an error. A machine that was
-// never given a job has none.
-func (s *Store) Routed(ctx context.Context, pool string) (map[spillway.MachineID]RoutedMachine, error) {
+// RoutedBook is what a pool's machines were given.
+type RoutedBook struct {
+	// Machines has the books of the machines; one that was never given a job has none.
+	Machines map[spillway.MachineID]RoutedMachine
+	// Since is since when the book has every job, by the server's clock: when it was first
+	// read. It is kept with the book itself and read in one go with it: a book that was
+	// lost begins anew. So does one that nobody has read for a day, and one that was read
+	// as not whole before.
+	Since time.Time
+	// At is when the book was read, by the server's clock.
+	At time.Time
+}
+
+// Routed returns the book of a pool, all of it or an error. whole says that every job of
+// the pool's machines is booked now: where some may reach them in another way, Since is
+// of no use, and counts for nothing once they don't any more.
+func (s *Store) Routed(ctx context.Context, pool string, whole bool) (RoutedBook, error) {
 	ctx, done := s.begin(ctx)
 	defer done()
-	list, err := s.run(ctx, []call{{script: routedScript, keys: s.machineKeys(pool)}})[0].list()
+	args := []any{bookUnread.Microseconds(), bookMarkEvery.Microseconds(), oneIf(whole)}
+	list, err := s.run(ctx, []call{{routedScript, s.machineKeys(pool), args}})[0].list()
 	if err != nil {
-		return nil, failed("routed", err, reading)
+		return RoutedBook{}, failed("routed", err, reading) // to mark it twice is to mark it once
 	}
-	if len(list)%3 != 1 {
-		return nil, failed("routed", errReply, reading)
+	if len(list)%3 != 2 {
+		return RoutedBook{}, failed("routed", errReply, reading)
 	}
-	micros, err := strconv.ParseInt(asString(list[0]), 10, 64)
-	if err != nil {
-		return nil, failed("routed", errReply, reading)
+	var r numberReader
+	b := RoutedBook{At: r.time(asString(list[0])), Since: r.time(asString(list[1])), Machines: make(map[spillway.MachineID]RoutedMachine, len(list)/3)}
+	if r.bad {
+		return RoutedBook{}, failed("routed", errReply, reading)
 	}
-	now := time.UnixMicro(micros)
-	books := make(map[spillway.MachineID]RoutedMachine, len(list)/3)
-	for i := 1; i < len(list); i += 3 {
+	for i := 2; i < len(list); i += 3 {
 		id, live := spillway.MachineID(asString(list[i])), asInt(list[i+2]) == 1
-		book, err := decodeBook(pool, id, asString(list[i+1]), now)
+		machine, err := decodeBook(pool, id, asString(list[i+1]), b.At)
 		if err != nil {
-			return nil, fmt.Errorf("store: machine %.40q of pool %s: %w", id, pool, err)
+			return RoutedBook{}, fmt.Errorf("store: machine %.40q of pool %s: %w", id, pool, err)
 		}
-		if live || len(book.Open) > 0 {
-			books[id] = book
+		if live || len(machine.Open) > 0 {
+			b.Machines[id] = machine
 		}
 	}
-	return books, nil
+	return b, nil
 }
 
 // decodeBook reads what write in scripts/book.lua wrote.
 func decodeBook(pool string, machine spillway.MachineID, text string, now time.Time) (RoutedMachine, error) {
 	head, jobs, _ := strings.Cut(text, "\n")
-	uses, last, ok := strings.Cut(head, " ")
-	r := numberReader{bad: !ok}
+	uses, rest, ok := strings.Cut(head, " ")
+	last, said, heard := strings.Cut(rest, " ")
+	r := numberReader{bad: !ok || (heard && said != "1")}
 	book := RoutedMachine{Uses: int(r.number(uses)), LastUsedAt: r.time(last)}
 	for line := range strings.Lines(jobs) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), " ")
-		if len(words) != 3 {
+		if len(words) < 3 || len(words) > 4 {
 			r.bad = true
 			break
 		}
 		j := RoutedJob{ID: spillway.JobID(words[0]), Pool: pool, Machine: machine, Begun: r.time(words[1]), Until: r.time(words[2])}
-		if j.Until.After(now) {
+		lapsed := len(words) == 4 && !r.time(words[3]).After(now) && heard
+		if j.Until.After(now) && !lapsed {
 			book.Open = append(book.Open, j)
 		}
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -62,28 +63,35 @@ type place struct {
 // modelBook is what is known of a machine.
 type modelBook struct {
 	uses    int
+	heard   bool // it has confirmed a job
 	expires time.Time
+}
+
+// bookedJob is a job in a book.
+type bookedJob struct {
+	store.RoutedJob
+	by time.Time // it is to be confirmed by then; zero = it need not
 }
 
 type routedModel struct {
 	s       *store.Store
 	now     func() time.Time
 	atLeast time.Duration // that a job stays open
-	jobs    map[spillway.JobID]store.RoutedJob
+	jobs    map[spillway.JobID]bookedJob
 	ordered map[place]bool
 	books   map[place]modelBook
 }
 
 func newRoutedModel(s *store.Store, now func() time.Time) *routedModel {
 	return &routedModel{
-		s: s, now: now, atLeast: time.Minute, jobs: map[spillway.JobID]store.RoutedJob{},
+		s: s, now: now, atLeast: time.Minute, jobs: map[spillway.JobID]bookedJob{},
 		ordered: map[place]bool{}, books: map[place]modelBook{},
 	}
 }
 
 func (m *routedModel) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"begin": m.begin, "begin again": m.begin, "end": m.end, "order": m.order, "remove": m.remove, "": m.check,
+		"begin": m.begin, "begin again": m.begin, "confirm": m.confirm, "end": m.end, "order": m.order, "remove": m.remove, "": m.check,
 	}
 }
 
@@ -104,18 +112,29 @@ func (m *routedModel) pass() {
 	}
 	for p, b := range m.books {
 		if !b.expires.After(m.now()) && m.open(p) == 0 {
-			delete(m.books, p)
+			m.drop(p)
 		}
 	}
 }
 
+// drop forgets a book and what was in it.
+func (m *routedModel) drop(p place) {
+	maps.DeleteFunc(m.jobs, func(_ spillway.JobID, j bookedJob) bool { return place{j.Pool, j.Machine} == p })
+	delete(m.books, p)
+}
+
 func (m *routedModel) open(p place) (n int) {
 	for _, j := range m.jobs {
-		if (place{j.Pool, j.Machine}) == p {
+		if (place{j.Pool, j.Machine}) == p && !m.lapsed(j) {
 			n++
 		}
 	}
 	return n
+}
+
+// lapsed is a job that was not confirmed in time.
+func (m *routedModel) lapsed(j bookedJob) bool {
+	return !j.by.IsZero() && !j.by.After(m.now()) && m.books[place{j.Pool, j.Machine}].heard
 }
 
 func (m *routedModel) begin(t *rapid.T) {
@@ -123,27 +142,39 @@ func (m *routedModel) begin(t *rapid.T) {
 	begun := m.now().UTC().Truncate(time.Microsecond)
 	j := store.RoutedJob{ID: id, Pool: p.pool, Machine: p.machine, Begun: begun}
 	j.Until = begun.Add(m.atLeast + time.Duration(rapid.IntRange(0, 100).Draw(t, "minutes"))*time.Minute)
+	if rapid.Bool().Draw(t, "to be confirmed") {
+		j.ConfirmWithin = m.atLeast + time.Duration(rapid.IntRange(0, 50).Draw(t, "within"))*time.Minute
+	}
 	old, booked := m.jobs[id]
+	lapsed := booked && m.lapsed(old)
 	if booked && !begun.After(old.Begun) && old.Pool != j.Pool {
 		return // who moves between pools does so later: the contract has the other case
 	}
 	got, err := m.s.BeginRouted(t.Context(), j)
 	require.NoError(t, err)
+	next := bookedJob{RoutedJob: j}
+	next.ConfirmWithin = 0
+	if j.ConfirmWithin > 0 {
+		next.by = begun.Add(j.ConfirmWithin)
+	}
 	switch here := booked && (place{old.Pool, old.Machine}) == p; {
-	case here:
+	case here && !lapsed:
 		require.True(t, got)
 		if j.Until.After(old.Until) {
 			old.Until = j.Until
+		}
+		if !old.by.IsZero() {
+			old.by = next.by
 		}
 		m.jobs[id] = old
 	case m.ordered[p]:
 		require.False(t, got)
 	default:
 		require.True(t, got)
-		if booked {
+		if booked && !lapsed {
 			m.touch(place{old.Pool, old.Machine})
 		}
-		m.jobs[id] = j
+		m.jobs[id] = next
 		b := m.books[p]
 		b.uses++
 		m.books[p] = b
@@ -163,12 +194,34 @@ func (m *routedModel) touch(p place) {
 func (m *routedModel) end(t *rapid.T) {
 	id := anyRoutedID(t)
 	j, booked := m.jobs[id]
+	open := booked && !m.lapsed(j)
 	got, err := m.s.EndRouted(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, booked, got)
-	if booked {
-		delete(m.jobs, id)
+	require.Equal(t, open, got)
+	delete(m.jobs, id)
+	if open {
 		m.touch(place{j.Pool, j.Machine})
+	}
+}
+
+func (m *routedModel) confirm(t *rapid.T) {
+	id := anyRoutedID(t)
+	j, booked := m.jobs[id]
+	got, err := m.s.ConfirmRouted(t.Context(), id)
+	require.NoError(t, err)
+	switch {
+	case !booked: // it may have been open in a book that has expired, and is not tidied up
+		require.NotEqual(t, store.Confirmed, got)
+	case m.lapsed(j):
+		require.Equal(t, store.TooLate, got)
+	default:
+		require.Equal(t, store.Confirmed, got)
+		j.by = time.Time{}
+		m.jobs[id] = j
+		p := place{j.Pool, j.Machine}
+		b := m.books[p]
+		b.heard = true
+		m.books[p] = b
 	}
 }
 
@@ -183,12 +236,7 @@ func (m *routedModel) order(t *rapid.T) {
 func (m *routedModel) remove(t *rapid.T) {
 	p := m.anyPlace(t)
 	require.NoError(t, m.s.RemoveMachines(t.Context(), p.pool, []spillway.MachineID{p.machine}))
-	for id, j := range m.jobs {
-		if (place{j.Pool, j.Machine}) == p {
-			delete(m.jobs, id)
-		}
-	}
-	delete(m.books, p)
+	m.drop(p)
 	delete(m.ordered, p)
 	m.expireOrders(t, p.pool)
 }
@@ -210,12 +258,12 @@ func (m *routedModel) check(t *rapid.T) {
 	m.pass()
 	for _, pool := range routedPools {
 		m.expireOrders(t, pool)
-		got, err := m.s.Routed(t.Context(), pool)
+		got, err := m.s.Routed(t.Context(), pool, true)
 		require.NoError(t, err)
 		for _, machine := range routedMachines {
 			p := place{pool, machine}
 			want, known := m.books[p]
-			b, found := got[machine]
+			b, found := got.Machines[machine]
 			require.Equal(t, known, found, "%v", p)
 			if known {
 				require.Equal(t, want.uses, b.Uses, "%v", p)
@@ -223,7 +271,7 @@ func (m *routedModel) check(t *rapid.T) {
 			}
 			require.Len(t, b.Open, m.open(p), "%v", p)
 			for _, j := range b.Open {
-				require.Equal(t, m.jobs[j.ID], j)
+				require.Equal(t, m.jobs[j.ID].RoutedJob, j)
 			}
 		}
 	}
@@ -287,12 +335,12 @@ func orderWhileJobsBegin(t *testing.T, replicas [2]*store.Store, machine spillwa
 	}
 	<-halfWay
 	require.NoError(t, replicas[0].OrderDrain(t.Context(), "p", []router.DrainOrder{{Machine: machine, On: true}}))
-	books, err := replicas[1].Routed(t.Context(), "p")
+	books, err := replicas[1].Routed(t.Context(), "p", true)
 	require.NoError(t, err)
 	wg.Wait()
 
 	seen := map[any]bool{}
-	for _, j := range books[machine].Open {
+	for _, j := range books.Machines[machine].Open {
 		seen[j.ID] = true
 	}
 	given := map[any]bool{}
@@ -325,21 +373,78 @@ func TestOpenJobsOfAMachineAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ended)
 	require.NoError(t, begin("more"))
-	books, err := s.Routed(t.Context(), "p")
+	books, err := s.Routed(t.Context(), "p", true)
 	require.NoError(t, err)
-	require.Len(t, books["m"].Open, store.MaxRoutedOpen)
+	require.Len(t, books.Machines["m"].Open, store.MaxRoutedOpen)
 
 	require.NoError(t, s.RemoveMachines(t.Context(), "p", []spillway.MachineID{"m"}))
-	books, err = s.Routed(t.Context(), "p")
+	books, err = s.Routed(t.Context(), "p", true)
 	require.NoError(t, err)
-	require.Empty(t, books)
+	require.Empty(t, books.Machines)
 	ended, err = s.EndRouted(t.Context(), "last")
 	require.NoError(t, err)
 	require.False(t, ended)
 }
 
+// Jobs that were not confirmed are remembered, but not without a bound.
+func TestUnconfirmedJobsOfAMachineAreBounded(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	s, err := store.OpenEmbeddedAt(clock.now, store.Options{})
+	require.NoError(t, err)
+	closeAtEnd(t, s)
+	begin := func(id int) {
+		now := clock.now()
+		begun, err := s.BeginRouted(t.Context(), store.RoutedJob{
+			ID: spillway.JobID(fmt.Sprint(id)), Pool: "p", Machine: "m", Begun: now, Until: now.Add(time.Hour), ConfirmWithin: time.Minute,
+		})
+		require.NoError(t, err)
+		require.True(t, begun)
+	}
+	confirm := func(id int) store.Confirmation {
+		got, err := s.ConfirmRouted(t.Context(), spillway.JobID(fmt.Sprint(id)))
+		require.NoError(t, err)
+		return got
+	}
+	for id := range store.MaxRoutedOpen {
+		begin(id)
+	}
+	require.Equal(t, store.Confirmed, confirm(0), "it speaks through us")
+	clock.advance(time.Minute)
+	begin(store.MaxRoutedOpen) // in the place of the first of those that were lost
+	require.Equal(t, store.Unbooked, confirm(1))
+	require.Equal(t, store.TooLate, confirm(2))
+	require.Equal(t, store.Confirmed, confirm(store.MaxRoutedOpen))
+	books, err := s.Routed(t.Context(), "p", true)
+	require.NoError(t, err)
+	require.Len(t, books.Machines["m"].Open, 2)
+}
+
+// Who has not read a book for a day may have had jobs handed out without us since.
+func TestABookThatNobodyReadsBeginsAnew(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	s, err := store.OpenEmbeddedAt(clock.now, store.Options{})
+	require.NoError(t, err)
+	closeAtEnd(t, s)
+	since := func() time.Time {
+		book, err := s.Routed(t.Context(), "p", true)
+		require.NoError(t, err)
+		require.True(t, book.At.Equal(clock.now()))
+		return book.Since
+	}
+	first := since()
+	for range 3 {
+		clock.advance(23 * time.Hour)
+		require.Equal(t, first, since())
+	}
+	clock.advance(25 * time.Hour)
+	require.True(t, since().Equal(clock.now()))
+}
+
 func FuzzDecodeBook(f *testing.F) {
 	f.Add("2 1700000000000000\n7 1 9000000000000000")
+	f.Add("2 1700000000000000 1\n7 1 9000000000000000 900")
 	f.Add("x")
 	f.Add("0 0\n7 1 -2")
 	f.Fuzz(func(t *testing.T, text string) {

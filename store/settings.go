@@ -15,7 +15,7 @@ const (
 	MaxSettings = 2 * spillway.MaxPools
 )
 
-// ErrTooMany: there is no room for another one.
+// ErrTooMany says that there is no room for another one.
 var ErrTooMany = errors.New("too many")
 
 var settingScript = mustScript("setting")
@@ -48,13 +48,9 @@ func (s *Store) putSetting(ctx context.Context, kind, name string, data []byte, 
 	if len(data) > MaxSettingBytes {
 		return false, fmt.Errorf("store: put setting %s: %w: %d bytes, at most %d are allowed", name, spillway.ErrInvalid, len(data), MaxSettingBytes)
 	}
-	onlyNew := 0
-	if isNew {
-		onlyNew = 1
-	}
 	ctx, done := s.begin(ctx)
 	defer done()
-	code, err := s.runOne(ctx, call{settingScript, []string{s.settingsKey(kind)}, []any{name, data, onlyNew, MaxSettings, s.settingsChannel(kind)}})
+	code, err := s.runOne(ctx, call{settingScript, []string{s.settingsKey(kind)}, []any{name, data, oneIf(isNew), MaxSettings, s.settingsChannel(kind)}})
 	switch {
 	case err != nil:
 		return false, failed("put setting", err, writing)
@@ -103,6 +99,14 @@ func (s *Store) SettingPokes(ctx context.Context, kind string) (<-chan struct{},
 		return nil, fmt.Errorf("store: setting pokes: %w", err)
 	}
 	return s.pokes(ctx, "settings:"+kind)
+}
+
+// oneIf is a condition as scripts have it.
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (s *Store) settingsChannel(kind string) string { return s.channel("settings:" + kind) }

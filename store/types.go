@@ -18,6 +18,11 @@ var (
 	ErrStaleAttempt = errors.New("stale attempt")
 	// ErrUnknownJob: no such job, or forgotten.
 	ErrUnknownJob = errors.New("unknown job")
+	// ErrQuarantined: the job has lost as many machines as it may, and is kept in
+	// quarantine.
+	ErrQuarantined = errors.New("job is in quarantine")
+	// ErrNotQuarantined: the job is not in quarantine; nothing was changed.
+	ErrNotQuarantined = errors.New("job is not in quarantine")
 	// ErrStaleEpoch: somebody with a newer epoch has written.
 	ErrStaleEpoch = errors.New("stale epoch")
 	// ErrLeaseLost: the lease is no longer ours.
@@ -48,9 +53,10 @@ type Transition struct {
 type Release struct {
 	Ref router.JobRef
 	// Lost: the machine was lost while it ran. After EffectiveMaxAttempts losses the
-	// job is failed with RunnerSystemFailure instead. A refusal is not a loss.
+	// job is failed with RunnerSystemFailure instead, and kept in quarantine unless it
+	// must not run twice. A refusal is not a loss.
 	Lost   bool
-	Detail string
+	Detail string // its head becomes the reason of the transition
 }
 
 // Event is a change of a job that watchers may want. Its job carries neither

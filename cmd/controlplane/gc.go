@@ -7,39 +7,71 @@ import (
 	"time"
 )
 
-// How much the heap may grow before it is collected, beyond what is alive. A small
-// fleet's few MiB would be collected many times a second while jobs are dispatched:
-// with [maxGCPercent] a job costs about a tenth less CPU. A large fleet's heap must
-// not grow to five times what is alive: there the same allowance is a smaller part.
+// How much the heap may grow beyond what is alive before it is collected: as much as
+// keeps the collections' CPU at gcShare, within bounds. Where machines only wait, next to
+// nothing is allocated, and little garbage lies around. Where jobs are dispatched, a small
+// fleet's few MiB would be collected many times a second with Go's own percentage, and a
+// job would cost about a tenth more CPU. A large fleet's heap does not grow to five times
+// what is alive either way.
 const (
-	gcAllowance  = 64 << 20 // bytes
-	minGCPercent = 100      // Go's own
-	maxGCPercent = 400
+	gcShare = 0.025 // of one processor
+	// gcSpeed is how fast one processor looks through what is alive [bytes/s]: measured
+	// with some tens of MiB of connections, machines and jobs.
+	gcSpeed        = 1 << 30
+	minGCAllowance = 8 << 20  // bytes
+	maxGCAllowance = 64 << 20 // bytes; as much as is alive if that is more: Go's own
+	minGCPercent   = 25       // with less, those who allocate would have to help often
+	maxGCPercent   = 400
 	// gcTuneEvery is how often the percentage is set anew: what is alive changes with
 	// the fleet, and that takes seconds.
 	gcTuneEvery = 2 * time.Second
+	// gcNews is the part of the newest rate of allocation in the one that counts, so that
+	// a tick of the scaler is no busy time.
+	gcNews = 0.25
 )
 
-// gcPercent is how much garbage, in percent of what is alive, lets the heap grow by
-// the allowance, within the bounds above.
-func gcPercent(liveBytes uint64) int {
-	if liveBytes <= gcAllowance*100/maxGCPercent {
-		return maxGCPercent // also before the first collection, which measures it
+// gcPercent is how much garbage, in percent of what is alive, lets the heap grow by the
+// allowance while so much is allocated [bytes/s].
+func gcPercent(liveBytes uint64, rate float64) int {
+	live := float64(liveBytes)
+	every := live / gcSpeed / gcShare // seconds from one collection to the next
+	allowance := min(max(rate*every, minGCAllowance), max(maxGCAllowance, live))
+	if live*maxGCPercent <= allowance*100 {
+		return maxGCPercent // also before the first collection, which measures what is alive
 	}
-	return max(minGCPercent, int(gcAllowance*100/liveBytes))
+	return max(minGCPercent, int(allowance*100/live))
+}
+
+// allocation is what is allocated, and how fast that goes.
+type allocation struct {
+	samples   []metrics.Sample
+	allocated uint64 // bytes, at the last look
+	rate      float64
+}
+
+func newAllocation() *allocation {
+	a := &allocation{samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}}
+	metrics.Read(a.samples)
+	a.allocated = a.samples[1].Value.Uint64()
+	return a
+}
+
+// percent looks again, so long after the last look.
+func (a *allocation) percent(after time.Duration) int {
+	metrics.Read(a.samples)
+	live, allocated := a.samples[0].Value.Uint64(), a.samples[1].Value.Uint64()
+	a.rate += gcNews * (float64(allocated-a.allocated)/after.Seconds() - a.rate)
+	a.allocated = allocated
+	return gcPercent(live, a.rate)
 }
 
 // tuneGC keeps Go's percentage at gcPercent until ctx ends, and then puts back what
-// was there before.
+// was there before. How much is allocated is not known at first: starting is work.
 func tuneGC(ctx context.Context) {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	read := func() int {
-		metrics.Read(live)
-		return gcPercent(live[0].Value.Uint64())
-	}
-	set := read()
+	set := maxGCPercent
 	before := debug.SetGCPercent(set)
 	defer debug.SetGCPercent(before)
+	a := newAllocation()
 	ticker := time.NewTicker(gcTuneEvery)
 	defer ticker.Stop()
 	for {
@@ -48,7 +80,7 @@ func tuneGC(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := read(); now != set { // each change stops the world for a moment
+		if now := a.percent(gcTuneEvery); now != set { // each change stops the world for a moment
 			set = now
 			debug.SetGCPercent(set)
 		}

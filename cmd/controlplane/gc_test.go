@@ -15,26 +15,66 @@ import (
 
 func TestGCPercent(t *testing.T) {
 	const mib = 1 << 20
-	for liveBytes, want := range map[uint64]int{
-		0: 400, 1: 400, 4 * mib: 400, 16 * mib: 400,
-		20 * mib: 320, 32 * mib: 200, 64 * mib: 100, 65 * mib: 100, 1 << 40: 100, math.MaxUint64: 100,
+	for _, c := range []struct {
+		liveBytes uint64
+		rate      float64
+		want      int
+	}{
+		// Nothing happens.
+		{0, 0, 400},
+		{1, 0, 400},
+		{2 * mib, 0, 400},
+		{4 * mib, 0, 200},
+		{16 * mib, 0, 50},
+		{32 * mib, 0, 25},
+		{33 * mib, 0, 25},
+		{1 << 40, 0, 25},
+		{math.MaxUint64, 0, 25},
+		// Little does: the limit is the CPU.
+		{64 * mib, 8 * mib, 31},
+		{64 * mib, 16 * mib, 62},
+		{16 * mib, 32 * mib, 125},
+		// Much does: the limit is memory.
+		{1, 1 << 40, 400},
+		{4 * mib, 1 << 40, 400},
+		{16 * mib, 1 << 40, 400},
+		{20 * mib, 1 << 40, 320},
+		{64 * mib, 1 << 40, 100},
+		{65 * mib, 1 << 40, 100},
+		{1 << 40, 1 << 40, 100},
 	} {
-		require.Equal(t, want, gcPercent(liveBytes), "%d bytes alive", liveBytes)
+		require.Equal(t, c.want, gcPercent(c.liveBytes, c.rate), "%d bytes alive, %g a second", c.liveBytes, c.rate)
 	}
 }
 
-func TestTheHeapGrowsByTheAllowanceAtMostUnlessMoreIsAlive(t *testing.T) {
+func TestTheHeapGrowsByTheLargestAllowanceAtMostUnlessMoreIsAlive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		live := rapid.Uint64Range(0, 1<<40).Draw(t, "live bytes")
-		percent := gcPercent(live)
+		live, rate := drawHeap(t)
+		percent := gcPercent(live, rate)
 		require.GreaterOrEqual(t, percent, minGCPercent)
 		require.LessOrEqual(t, percent, maxGCPercent)
-		require.LessOrEqual(t, live*uint64(percent)/100, max(gcAllowance, live))
-		require.LessOrEqual(t, gcPercent(live+1), percent, "more alive, no larger part")
+		require.LessOrEqual(t, live*uint64(percent)/100, max(maxGCAllowance, live))
+		require.GreaterOrEqual(t, gcPercent(live, 2*rate), percent, "more is allocated, no smaller part")
 	})
 }
 
-// With hardly anything alive the percentage is the largest; it is put back at the end.
+func TestCollectionsCostTheirShareAtMostUnlessMemoryIsTheLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		live, rate := drawHeap(t)
+		percent := gcPercent(live, rate)
+		often := rate / (float64(live) * float64(percent+1) / 100) // collections a second; a percentage is rounded down
+		if often*float64(live)/gcSpeed > gcShare {
+			require.Equal(t, percent, gcPercent(live, 1e18), "less often isn't possible")
+		}
+	})
+}
+
+func drawHeap(t *rapid.T) (live uint64, rate float64) {
+	return rapid.Uint64Range(1, 1<<40).Draw(t, "live bytes"), rapid.Float64Range(0, 1<<34).Draw(t, "bytes a second")
+}
+
+// The percentage is the largest at first, because it isn't known yet what is allocated;
+// it follows what is, and is put back at the end.
 func TestTuneGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
@@ -42,12 +82,16 @@ func TestTuneGC(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go tuneGC(ctx)
 		synctest.Wait()
-		ballast := make([]byte, 2*gcAllowance)
+		require.Equal(t, maxGCPercent, percentNow())
+		ballast := make([]byte, 2*maxGCAllowance)
 		runtime.GC()
-		require.Greater(t, percentNow(), minGCPercent, "not looked again yet")
 		time.Sleep(gcTuneEvery) // of the bubble's clock
 		synctest.Wait()
-		require.Equal(t, minGCPercent, percentNow())
+		require.Greater(t, percentNow(), minGCPercent, "much was allocated just now")
+		require.Less(t, percentNow(), maxGCPercent, "much is alive")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, minGCPercent, percentNow(), "nothing was allocated for long")
 		runtime.KeepAlive(ballast)
 		cancel()
 		synctest.Wait()

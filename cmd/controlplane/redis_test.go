@@ -34,7 +34,13 @@ func startReplica(t *testing.T, config string) *replica {
 // startReplicaWith adds variables to the environment.
 func startReplicaWith(t *testing.T, env []string, config string) *replica {
 	t.Helper()
-	r := &replica{process: startWith(t, env, "serve", "--config", write(t, config)), t: t}
+	return startReplicaAt(t, env, write(t, config))
+}
+
+// startReplicaAt starts one with the configuration that is in a file.
+func startReplicaAt(t *testing.T, env []string, path string) *replica {
+	t.Helper()
+	r := &replica{process: startWith(t, env, "serve", "--config", path), t: t}
 	addr := regexp.MustCompile(`msg=serving .*api=(\S+) metrics=(\S+)`)
 	var found []string
 	require.Eventually(t, func() bool {

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,14 +23,19 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
 		Short: "Run a control plane",
-		Long:  "Run one replica of the control plane until it gets SIGINT or SIGTERM.\n" + exitCodesHelp,
-		Args:  cobra.NoArgs,
+		Long: `Run one replica of the control plane until it gets SIGINT or SIGTERM.
+
+On SIGHUP the configuration is read again: policies, priorities, costs and capabilities
+of the pools that there are change at once; what needs a restart is logged. A file that
+is not valid changes nothing.
+` + exitCodesHelp,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd.ErrOrStderr(), path)
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cmd.ErrOrStderr(), cfg)
+			return serve(cmd.Context(), cmd.ErrOrStderr(), path, cfg)
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "spillway.yaml", "configuration file; see validate --example")
@@ -54,7 +63,7 @@ func load(stderr io.Writer, path string) (*config.Config, error) {
 	return cfg, nil
 }
 
-func serve(ctx context.Context, stderr io.Writer, cfg *config.Config) error {
+func serve(ctx context.Context, stderr io.Writer, path string, cfg *config.Config) error {
 	if os.Getenv("GOGC") == "" {
 		tuning, stop := context.WithCancel(ctx)
 		defer stop()
@@ -79,7 +88,46 @@ func serve(ctx context.Context, stderr io.Writer, cfg *config.Config) error {
 		at = append(at, "job_router", cp.Addr(controlplane.JobRouter))
 	}
 	log.Info("serving", at...)
+	stopReloading := reloadOnHangup(log, path, cp)
 	err = cp.Run(ctx)
+	stopReloading()
 	log.Info("stopped")
 	return withCode(exitFailed, err)
+}
+
+// reloadOnHangup reads the configuration again at each SIGHUP, until stop.
+func reloadOnHangup(log *slog.Logger, path string, cp *controlplane.ControlPlane) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range hangups {
+			reload(log, path, cp)
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		running.Wait()
+	}
+}
+
+func reload(log *slog.Logger, path string, cp *controlplane.ControlPlane) {
+	cfg, err := read(path)
+	if err != nil {
+		log.Error("the configuration is not valid: everything stays as it was", "file", path, "error", err)
+		return
+	}
+	for _, w := range cfg.Warnings() {
+		log.Warn("configuration", "warning", w.String())
+	}
+	r, err := cp.Reload(cfg)
+	if err != nil {
+		log.Error("the configuration can't be taken over: everything stays as it was", "file", path, "error", err)
+		return
+	}
+	log.Info("configuration read again", "file", path, "pools_changed", r.Pools)
+	if len(r.Restart) > 0 {
+		log.Warn("these settings differ and take effect with a restart only", "settings", r.Restart)
+	}
 }

@@ -39,7 +39,8 @@ func newValidate() *cobra.Command {
 		Short: "Check a configuration, and with --online what it names too",
 		Long: `Check a configuration. Every mistake is reported at once, with its line and what to do.
 The plugins that are on this machine are started for a moment, to hold their
-configurations to their schemas. With --online they also ask their clouds: whether the
+configurations to their schemas, and the certificates and tokens of the access section
+that are on it are read. With --online they also ask their clouds: whether the
 groups are there, and which of their settings work against Spillway. GitLab, runners'
 metrics and Prometheus servers that the configuration names are asked too, with the
 secrets that it names: whether they answer, and agree with it. Nothing is changed

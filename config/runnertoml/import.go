@@ -149,6 +149,9 @@ func (im *importer) runner(i int, r *runner) {
 		p.Policy.Max = 10
 		im.note(name, "max_instances", "0 is without limit there; a pool needs one: policy.max was set to 10")
 	}
+	if a.MaxUseCount > 0 {
+		im.note(name, "max_use_count", "%d is kept as policy.max_uses and has no effect in mode observe, where GitLab hands the jobs out and nobody counts them: set policy.max_age instead, or use mode route", a.MaxUseCount)
+	}
 	im.plugin(name, a, &p)
 	im.policies(name, a.Policy, &p)
 	im.limit(name, r, &p)

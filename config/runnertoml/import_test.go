@@ -75,7 +75,7 @@ func TestImport(t *testing.T) {
 		settings = append(settings, n.Setting)
 	}
 	require.Equal(t, []string{
-		"plugin_config", "plugin_config.profile", "policy.periods", "policy.idle_count", "policy.scale_factor_limit", "runners.limit",
+		"max_use_count", "plugin_config", "plugin_config.profile", "policy.periods", "policy.idle_count", "policy.scale_factor_limit", "runners.limit",
 		"connector_config", "update_interval", "runners.executor", "concurrent",
 	}, settings, "whatever is not taken over is told")
 }

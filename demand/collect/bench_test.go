@@ -1,7 +1,11 @@
 package collect
 
 import (
+	"context"
+	"iter"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,8 +13,12 @@ import (
 	"github.com/spillway-ci/spillway/gitlab"
 )
 
-// maxBookBytes is what a book of 100,000 pending jobs may keep in memory.
-const maxBookBytes = 200 << 20
+const (
+	// maxBookBytes is what a book may keep of a pending job in memory [bytes].
+	maxBookBytes = 256
+	// maxListBytes is what a list that is read may keep of a job besides [bytes].
+	maxListBytes = 48
+)
 
 // heapOf is what make leaves on the heap.
 func heapOf(make func() any) (kept any, bytes int64) {
@@ -33,10 +41,7 @@ func TestAHundredThousandJobsFit(t *testing.T) {
 		b.Snapshot(next) // the second replaces the first
 		return b
 	})
-	t.Logf("100,000 jobs take %d MiB", bytes>>20)
-	if bytes > maxBookBytes {
-		t.Errorf("100,000 jobs take %d MiB, at most %d are allowed", bytes>>20, maxBookBytes>>20)
-	}
+	requirePerJob(t, "the book", bytes, maxBookBytes)
 	board := kept.(*Book).Board(at(20))
 	data, err := encodeBoard(board, MaxBoardBytes)
 	if err != nil {
@@ -49,6 +54,78 @@ func TestAHundredThousandJobsFit(t *testing.T) {
 	if n := kept.(*Book).Pending(); n != 100_000 {
 		t.Errorf("%d jobs wait", n)
 	}
+}
+
+func requirePerJob(t *testing.T, what string, bytes, limit int64) {
+	t.Helper()
+	perJob := bytes / 100_000
+	t.Logf("%s takes %d bytes a job", what, perJob)
+	if perJob > limit || perJob == 0 {
+		t.Errorf("%s takes %d bytes a job, at most %d are allowed", what, perJob, limit)
+	}
+}
+
+// manyJobs lists 100,000 pending jobs, each with texts of its own, as they are decoded.
+type manyJobs struct{ API }
+
+func (manyJobs) Jobs(context.Context, gitlab.Scope, ...string) iter.Seq2[gitlab.Job, error] {
+	return func(yield func(gitlab.Job, error) bool) {
+		for i := range 100_000 {
+			text := strconv.Itoa(i)
+			j := gitlab.Job{
+				ID: int64(5_000_000 + i), Status: strings.Clone("pending"), Name: "test " + text, Stage: strings.Clone("test"),
+				Tags: []string{strings.Clone("docker"), "linux-" + strconv.Itoa(i%40)}, Ref: "branch-" + text,
+				Project: gitlab.ProjectRef{ID: int64(i%500 + 1), FullPath: "group/app-" + text}, QueuedAt: time.Now(),
+			}
+			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+}
+
+func newManyLister(t testing.TB) *lister {
+	t.Helper()
+	g, err := New(Options{URL: origin, API: manyJobs{}, Store: newMemory().member(), Replica: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newLister(g)
+}
+
+// While a list is read, the one before it is in the book still: what there is of each job
+// of both, texts and all, is bounded.
+func TestAHundredThousandListedJobsFit(t *testing.T) {
+	l := newManyLister(t)
+	l.list(t.Context()) // now it knows how long a list is
+	kept, bytes := heapOf(func() any { return l.list(t.Context()) })
+	requirePerJob(t, "a list", bytes, maxListBytes)
+	news := kept.(listNews)
+	if news.err != nil || news.jobs != 100_000 {
+		t.Fatal(news.jobs, news.err)
+	}
+	_, bytes = heapOf(func() any {
+		b := NewBook(Limits{})
+		b.Snapshot(news.snapshot)
+		return b
+	})
+	requirePerJob(t, "the book of a list", bytes, maxBookBytes)
+	runtime.KeepAlive(kept)
+}
+
+// BenchmarkList100k is a list of 100,000 pending jobs read and taken in, without what
+// GitLab and the reading of its answers cost.
+func BenchmarkList100k(b *testing.B) {
+	l, book := newManyLister(b), NewBook(Limits{})
+	b.ReportAllocs()
+	for b.Loop() {
+		news := l.list(b.Context())
+		if news.err != nil {
+			b.Fatal(news.err)
+		}
+		book.Snapshot(news.snapshot)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100_000, "ns/job")
 }
 
 // BenchmarkSnapshot100k is a list of 100,000 pending jobs taken in and shown, as every

@@ -43,7 +43,7 @@ func (b *Book) Board(now time.Time) Board {
 func compareClasses(a, b *class) int {
 	return cmp.Or(
 		cmp.Compare(len(b.pending), len(a.pending)),
-		a.oldest[0].since.Compare(b.oldest[0].since),
+		cmp.Compare(a.oldest[0].now.since, b.oldest[0].now.since),
 		cmp.Compare(a.id, b.id),
 	)
 }
@@ -88,11 +88,16 @@ func (b *Book) Pending() int {
 // State is what the book says of one job; told is false where nobody has said what
 // it needs, known is false for a job that neither waits nor runs.
 func (b *Book) State(key JobKey) (j Sighting, told, known bool) {
-	s, known := b.jobs[key]
-	if !known {
+	had, found := b.jobs[key]
+	if !found || had.now.stage == stageNone {
 		return Sighting{}, false, false
 	}
-	return Sighting{Job: key, State: s.state, Since: s.since, Runner: s.runner, System: s.system}, s.class != nil, true
+	now := &had.now
+	j = Sighting{Job: key, State: now.stage.state(), Since: now.since.time()}
+	if now.place != nil {
+		j.Runner, j.System = now.place.runner, now.place.system
+	}
+	return j, now.class != nil, true
 }
 
 // Running is the jobs that run on a runner, and on which of its machines, where that
@@ -100,8 +105,8 @@ func (b *Book) State(key JobKey) (j Sighting, told, known bool) {
 func (b *Book) Running(runner int64) (jobs int, bySystem map[string]int) {
 	bySystem = map[string]int{}
 	for j := range b.running[runner] {
-		if j.system != "" {
-			bySystem[j.system]++
+		if system := j.now.place.system; system != "" {
+			bySystem[system]++
 		}
 	}
 	return len(b.running[runner]), bySystem
@@ -144,7 +149,7 @@ func encodeBoard(b Board, limit int) ([]byte, error) {
 			return nil, errBoardTooLarge
 		}
 		b.Classes = b.Classes[:len(b.Classes)/2]
-		b.Partial = true
+		b.Partial, b.Lacks = true, nil
 		b.Why = strings.TrimPrefix(why+fmt.Sprintf("; %d classes of jobs are left out: the board has no room for them", all-len(b.Classes)), "; ")
 	}
 }
@@ -164,7 +169,7 @@ func decodeBoard(data []byte) (Board, error) {
 		return w.Pending <= 0 || w.Pending > maxPending || w.Requirement.Validate() != nil
 	})
 	if left := given - len(b.Classes); left > 0 {
-		b.Partial = true
+		b.Partial, b.Lacks = true, nil
 		b.Why = strings.TrimPrefix(fmt.Sprintf("%s; %d classes of the board make no sense", b.Why, left), "; ")
 	}
 	return b, nil

@@ -101,12 +101,15 @@ func benchSnapshot(n int) Snapshot {
 	for i := range needs {
 		needs[i] = tagged("linux", "pool-"+strconv.Itoa(i))
 	}
-	s := Snapshot{Source: apiSource, Began: at(10), Jobs: make([]Sighting, n)}
-	for i := range s.Jobs {
-		s.Jobs[i] = Sighting{
-			Job: JobKey{Origin: origin, ID: spillway.JobID(strconv.Itoa(5_000_000 + i))}, State: spillway.Pending,
-			Requirement: needs[i%len(needs)], Project: int64(i % 2000), Since: at(i % 600),
+	return Snapshot{Source: apiSource, Began: at(10), Jobs: func(yield func(Sighting) bool) {
+		for i := range n {
+			s := Sighting{
+				Job: JobKey{Origin: origin, ID: jobID(int64(5_000_000 + i))}, State: spillway.Pending,
+				Requirement: needs[i%len(needs)], Project: int64(i % 2000), Since: at(i % 600),
+			}
+			if !yield(s) {
+				return
+			}
 		}
-	}
-	return s
+	}}
 }

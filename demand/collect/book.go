@@ -2,6 +2,7 @@ package collect
 
 import (
 	"cmp"
+	"iter"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -10,7 +11,7 @@ import (
 // The default limits of a book.
 const (
 	// DefaultMaxJobs bounds the jobs that one source may have [jobs]. 1 million jobs in
-	// a book cost about 400 MB; who has more of them pending has another problem.
+	// a book cost about 250 MB; who has more of them pending has another problem.
 	DefaultMaxJobs = 1_000_000
 	// DefaultMaxSightings bounds the sightings that no snapshot has overtaken [sightings].
 	DefaultMaxSightings = 100_000
@@ -66,12 +67,11 @@ type Book struct {
 	version uint64 // grows with each change of what the book says
 }
 
-// view is all that a source says.
+// view is a source's last snapshot. What it says of each job is with the job.
 type view struct {
 	began   time.Time // of the last snapshot
 	since   time.Time // when the oldest part was true: earlier, where a partial snapshot has left jobs as they were
 	whole   time.Time // when the last whole snapshot began; zero = there was none
-	jobs    map[JobKey]*Sighting
 	partial bool
 	why     string
 }
@@ -113,7 +113,7 @@ func (b *Book) Saw(s Sighting) {
 	default:
 		b.sightings[s.Job] = &s
 	}
-	b.resolve(s.Job)
+	b.resolve(b.job(s.Job))
 }
 
 // countable reports whether a sighting is about a job in a state that means
@@ -138,62 +138,80 @@ func learn(to, from *Sighting) {
 }
 
 // Snapshot takes all that a source says. One that began before the source's last is
-// ignored. The book keeps the jobs given; the caller doesn't touch them any more.
+// ignored.
 func (b *Book) Snapshot(s Snapshot) {
 	v, known := b.views[s.Source]
 	if !known {
-		v = &view{jobs: map[JobKey]*Sighting{}}
+		v = new(view)
 		b.views[s.Source] = v
 	} else if s.Began.Before(v.began) {
 		return
 	}
-	if len(s.Jobs) > b.limits.Jobs {
-		s.Jobs, s.Partial, s.Why = s.Jobs[:b.limits.Jobs], true, tooMany(b.limits.Jobs)
-	}
-	before := v.jobs
-	v.jobs = make(map[JobKey]*Sighting, len(s.Jobs))
-	for i := range s.Jobs {
-		if job := &s.Jobs[i]; countable(job) {
-			job.At = s.Began
-			v.jobs[job.Job] = job
-		}
+	told := &telling{view: v, began: s.Began}
+	if !b.take(told, s.Jobs) {
+		s.Partial, s.Why = true, tooMany(b.limits.Jobs)
 	}
 	v.began, v.partial, v.why = s.Began, s.Partial, s.Why
-	listed := len(v.jobs)
-	if s.Partial {
-		for key, job := range before {
-			if _, again := v.jobs[key]; !again {
-				v.jobs[key] = job
-			}
-		}
-	} else {
+	if !s.Partial {
 		v.whole, b.missed = s.Began, 0
 	}
-	if len(v.jobs) == listed || !known {
+	if left := b.reconsider(told, s.Partial); left == 0 || !known {
 		v.since = s.Began
 	}
-	b.reconsider(before, v.jobs)
 }
 
-// reconsider resolves every job that a new view may have changed.
-func (b *Book) reconsider(before, now map[JobKey]*Sighting) {
-	for key := range before {
-		if _, again := now[key]; !again {
-			b.resolve(key)
+// take notes what a snapshot says of each job; false where it has more of them than
+// are allowed, which are left out.
+func (b *Book) take(told *telling, jobs iter.Seq[Sighting]) bool {
+	if jobs == nil {
+		return true
+	}
+	n := 0
+	for s := range jobs {
+		if n++; n > b.limits.Jobs {
+			return false
+		}
+		if countable(&s) {
+			j, known := b.jobs[s.Job]
+			if !known {
+				j = &job{key: s.Job}
+				b.jobs[j.key] = j
+			}
+			j.tell(told, &s)
 		}
 	}
-	for key := range now {
-		b.resolve(key)
+	return true
+}
+
+// job is what the book has of a job: a new one, which is not in the book, where it has
+// nothing.
+func (b *Book) job(key JobKey) *job {
+	if j, known := b.jobs[key]; known {
+		return j
+	}
+	return &job{key: key}
+}
+
+// reconsider resolves every job that a snapshot may have changed, and returns how many
+// a partial one has left as they were.
+func (b *Book) reconsider(told *telling, partial bool) (left int) {
+	for _, j := range b.jobs {
+		if f := j.factOf(told.view); f != nil && f.told != told {
+			if partial {
+				left++
+			} else {
+				j.forget(told.view)
+			}
+		}
+		b.resolve(j)
 	}
 	overtaken := b.overtaken()
 	for key, s := range b.sightings {
-		if _, named := now[key]; !named {
-			b.resolve(key)
-		}
 		if s.At.Before(overtaken) {
 			delete(b.sightings, key)
 		}
 	}
+	return left
 }
 
 // overtaken is the time before which no sighting can matter any more: each source
@@ -212,12 +230,8 @@ func (b *Book) overtaken() time.Time {
 }
 
 func (b *Book) named(key JobKey) bool {
-	for _, v := range b.views {
-		if _, named := v.jobs[key]; named {
-			return true
-		}
-	}
-	return false
+	j, known := b.jobs[key]
+	return known && j.facts != nil
 }
 
 // void reports whether a whole snapshot began after the sighting, so that a job
@@ -232,48 +246,28 @@ func (b *Book) void(s *Sighting) bool {
 }
 
 // resolve works out what the book says of a job now.
-func (b *Book) resolve(key JobKey) {
-	var best, need *Sighting
-	for _, v := range b.views {
-		fact, named := v.jobs[key]
-		if !named {
-			continue
-		}
-		if best == nil || compareFacts(fact, best) > 0 {
-			best = fact
-		}
-		if fact.Requirement != nil && (need == nil || need.At.Before(fact.At)) {
-			need = fact
-		}
-	}
-	if s := b.sightings[key]; s != nil && (best != nil || !b.void(s)) {
-		if need == nil && s.Requirement != nil {
-			need = s
-		}
-		// A sighting of the same time as a view's fact overlays it.
-		if best == nil || !s.At.Before(best.At) {
+func (b *Book) resolve(j *job) {
+	var best, need Sighting // of no state and without a requirement while there is none
+	for f := j.facts; f != nil; f = f.next {
+		s := f.sighting(j.key)
+		if best.State == "" || compareFacts(&s, &best) > 0 {
 			best = s
 		}
+		if s.Requirement != nil && (need.Requirement == nil || need.At.Before(s.At)) {
+			need = s
+		}
 	}
-	if b.settle(key, best, need) {
+	if s := b.sightings[j.key]; s != nil && (best.State != "" || !b.void(s)) {
+		if need.Requirement == nil && s.Requirement != nil {
+			need = *s
+		}
+		// A sighting of the same time as a view's fact overlays it.
+		if best.State == "" || !s.At.Before(best.At) {
+			best = *s
+		}
+	}
+	if b.settle(j, &best, &need) {
 		b.version++
-	}
-}
-
-// compareFacts orders facts of one kind: by time; of two of the same time the one
-// that is further on its way is the newer one, since no job goes back.
-func compareFacts(a, b *Sighting) int {
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(rank(a.State), rank(b.State)))
-}
-
-func rank(s spillway.JobState) int {
-	switch s {
-	case spillway.Pending:
-		return 0
-	case spillway.Running:
-		return 1
-	default:
-		return 2
 	}
 }
 
@@ -285,7 +279,7 @@ func (b *Book) sweep(now time.Time) {
 		lone := b.limits.Unconfirmed > 0 && !s.State.Terminal() && age > b.limits.Unconfirmed && !b.named(key)
 		if over || lone {
 			delete(b.sightings, key)
-			b.resolve(key)
+			b.resolve(b.job(key))
 		}
 	}
 }
@@ -296,5 +290,5 @@ func (b *Book) beyond(key JobKey) bool {
 		return true
 	}
 	j, known := b.jobs[key]
-	return known && j.state != spillway.Pending
+	return known && j.now.stage == stageRunning
 }

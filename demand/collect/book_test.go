@@ -2,6 +2,7 @@ package collect
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func running(id, t int, runner int64, system string) Sighting {
 func over(id, t int) Sighting { return Sighting{Job: key(id), State: spillway.Canceled, At: at(t)} }
 
 func snapshot(t int, jobs ...Sighting) Snapshot {
-	return Snapshot{Source: "api", Began: at(t), Ended: at(t + 1), Jobs: jobs}
+	return Snapshot{Source: "api", Began: at(t), Ended: at(t + 1), Jobs: slices.Values(jobs)}
 }
 
 func (b *Book) counts(t *testing.T) map[string]int {
@@ -203,13 +204,13 @@ func TestASightingThatNobodyConfirmsRunsOut(t *testing.T) {
 
 func TestSamplesAreTheOldestAndBounded(t *testing.T) {
 	b := NewBook(Limits{})
-	snap := snapshot(10)
+	var jobs []Sighting
 	for id := 100; id > 0; id-- {
 		s := pending(id, 10, "a")
 		s.Since = at(-id % 50)
-		snap.Jobs = append(snap.Jobs, s)
+		jobs = append(jobs, s)
 	}
-	b.Snapshot(snap)
+	b.Snapshot(snapshot(10, jobs...))
 	w := b.Board(at(10)).Classes[0]
 	require.Len(t, w.Sample, MaxSample)
 	require.Equal(t, []spillway.JobID{"49", "99", "48"}, w.Sample[:3])
@@ -239,7 +240,7 @@ func (h *history) take(s Snapshot) {
 // if it is over or unknown.
 func (h *history) now(job JobKey) *Sighting {
 	newer := func(a, b *Sighting) bool {
-		return b == nil || a.At.After(b.At) || (a.At.Equal(b.At) && rank(a.State) >= rank(b.State))
+		return b == nil || a.At.After(b.At) || (a.At.Equal(b.At) && stageOf(a.State) >= stageOf(b.State))
 	}
 	views := map[string]*Sighting{}
 	whole := time.Time{}
@@ -250,9 +251,11 @@ func (h *history) now(job JobKey) *Sighting {
 				whole = s.Began
 			}
 		}
-		for i := range s.Jobs {
-			if s.Jobs[i].Job == job {
-				fact := s.Jobs[i]
+		if s.Jobs == nil {
+			continue
+		}
+		for fact := range s.Jobs {
+			if fact.Job == job {
 				fact.At = s.Began
 				views[s.Source] = &fact
 			}
@@ -305,14 +308,16 @@ func drawSnapshot(t *rapid.T, sources []string) Snapshot {
 		Source: rapid.SampledFrom(sources).Draw(t, "source"),
 		Began:  at(rapid.IntRange(0, 20).Draw(t, "began")), Partial: rapid.IntRange(0, 3).Draw(t, "partial") == 0,
 	}
+	var jobs []Sighting
 	for id := 1; id <= oracleJobs; id++ {
 		switch rapid.IntRange(0, 2).Draw(t, "listed") {
 		case 0:
-			s.Jobs = append(s.Jobs, pending(id, 0, strconv.Itoa(id)))
+			jobs = append(jobs, pending(id, 0, strconv.Itoa(id)))
 		case 1:
-			s.Jobs = append(s.Jobs, running(id, 0, int64(id), "m"+strconv.Itoa(id)))
+			jobs = append(jobs, running(id, 0, int64(id), "m"+strconv.Itoa(id)))
 		}
 	}
+	s.Jobs = slices.Values(jobs)
 	return s
 }
 
@@ -333,9 +338,7 @@ func TestTheNewestFactWins(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "snapshot") {
 				s := drawSnapshot(t, sources)
-				copied := s
-				copied.Jobs = append([]Sighting(nil), s.Jobs...)
-				h.take(copied)
+				h.take(s)
 				book.Snapshot(s)
 			} else {
 				s := drawSighting(t)

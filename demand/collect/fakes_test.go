@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ type fakeGitLab struct {
 	groups    map[int64][]int64
 	err       error // of every call
 	hang      bool  // calls answer when their context ends
+	broken    error // of lists, after the jobs
 	empty     bool  // lists are good and have nothing
 	delay     time.Duration
 	calls     map[string]int
@@ -80,14 +82,30 @@ func (f *fakeGitLab) count(name string) int {
 	return f.calls[name]
 }
 
-func (f *fakeGitLab) Jobs(ctx context.Context, _ gitlab.Scope, statuses ...string) ([]gitlab.Job, error) {
-	if err := f.call(ctx, "jobs"); err != nil {
-		return nil, err
+func (f *fakeGitLab) Jobs(ctx context.Context, _ gitlab.Scope, statuses ...string) iter.Seq2[gitlab.Job, error] {
+	return func(yield func(gitlab.Job, error) bool) {
+		if err := f.call(ctx, "jobs"); err != nil {
+			yield(gitlab.Job{}, err)
+			return
+		}
+		list, broken := f.list(statuses)
+		for _, j := range list {
+			if !yield(j, nil) {
+				return
+			}
+		}
+		if broken != nil {
+			yield(gitlab.Job{}, broken)
+		}
 	}
+}
+
+// list is what a list has, and how it breaks off after that.
+func (f *fakeGitLab) list(statuses []string) ([]gitlab.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.empty {
-		return []gitlab.Job{}, nil
+		return nil, f.broken
 	}
 	list := slices.Clone(f.phantoms)
 	for _, j := range f.jobs {
@@ -95,7 +113,7 @@ func (f *fakeGitLab) Jobs(ctx context.Context, _ gitlab.Scope, statuses ...strin
 			list = append(list, j)
 		}
 	}
-	return list, nil
+	return list, f.broken
 }
 
 func (f *fakeGitLab) Job(ctx context.Context, _, id int64) (gitlab.Job, error) {

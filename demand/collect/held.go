@@ -2,7 +2,6 @@ package collect
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -39,15 +38,15 @@ func (g *GitLab) tellHeld(ctx context.Context) {
 // a machine for a job that has one.
 func (g *GitLab) tellHeldOnce(ctx context.Context, before []Sighting) []Sighting {
 	now := time.Now()
+	kept := g.o.Held.Held()
 	m := message{Replica: g.o.Replica}
-	if g.o.HeldProblem != nil {
-		if err := g.o.HeldProblem(); err != nil {
-			m.Problem = sentence(err)
-		}
+	if g.o.API == nil { // else the lists tell which jobs wait
+		m.Lacks, m.Problem = g.heldLacks(kept)
 	}
-	held := slices.Clone(g.o.Held.Held())
-	still := make(map[JobKey]bool, len(held))
-	for i := range held {
+	held := make([]Sighting, len(kept))
+	still := make(map[JobKey]bool, len(kept))
+	for i := range kept {
+		held[i] = kept[i].Sighting
 		held[i].State, held[i].At = spillway.Pending, now
 		still[held[i].Job] = true
 	}

@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,11 +14,20 @@ import (
 )
 
 // kept is the jobs that a router keeps, as a test changes them.
-type kept struct{ jobs atomic.Pointer[[]Sighting] }
+type kept struct{ jobs atomic.Pointer[[]HeldJob] }
 
-func (k *kept) set(jobs ...Sighting) { k.jobs.Store(&jobs) }
+func (k *kept) set(jobs ...Sighting) { k.setFor(nil, jobs...) }
 
-func (k *kept) Held() []Sighting {
+// setFor keeps jobs for machines of pools.
+func (k *kept) setFor(pools []string, jobs ...Sighting) {
+	held := make([]HeldJob, len(jobs))
+	for i := range jobs {
+		held[i] = HeldJob{Sighting: jobs[i], Pools: pools}
+	}
+	k.jobs.Store(&held)
+}
+
+func (k *kept) Held() []HeldJob {
 	if jobs := k.jobs.Load(); jobs != nil {
 		return *jobs
 	}
@@ -88,31 +96,15 @@ func TestJobsOfAReplicaThatDiedAreForgottenInTheEnd(t *testing.T) {
 
 func TestARouterThatCanNotAskMakesNoZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var problem atomic.Pointer[string]
-		o := Options{Held: new(kept), HeldProblem: func() error {
-			if p := problem.Load(); p != nil {
-				return errors.New(*p)
-			}
-			return nil
-		}}
-		r := start(t, newMemory(), "one", nil, o)
+		r := start(t, newMemory(), "one", nil, Options{Held: new(kept)})
 		pass(heldWarmup + DefaultEvery)
 		r.requireDemand(map[string]int{})
-		away := "GitLab is away"
-		problem.Store(&away)
-		pass(DefaultEvery + heldEvery)
-		_, partial := r.demand()
-		require.True(t, partial)
-		require.Contains(t, r.board().Why, "replica one: GitLab is away")
-		problem.Store(nil)
-		pass(DefaultEvery + heldEvery)
-		r.requireDemand(map[string]int{})
-
 		two := r.memory.member() // a replica that says so, and dies
 		require.NoError(t, tell(t.Context(), two, message{Replica: "two", Problem: "GitLab is away"}))
 		pass(heldTimeout)
-		_, partial = r.demand()
+		_, partial := r.demand()
 		require.True(t, partial)
+		require.Contains(t, r.board().Why, "replica two: GitLab is away")
 		pass(DefaultEvery)
 		r.requireDemand(map[string]int{}, "another asks for its tokens now")
 	})

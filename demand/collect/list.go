@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/gitlab"
 )
 
@@ -28,8 +27,9 @@ const (
 // goroutine of a tenure.
 type lister struct {
 	g        *GitLab
-	verdicts map[JobKey]verdict
-	next     int // index into Runners of the one to be looked at next
+	verdicts map[int64]verdict // by the job's id
+	jobs     int               // of the last list
+	next     int               // index into Runners of the one to be looked at next
 	early    chan struct{}
 	lists    chan listNews
 	looks    chan runnerNews
@@ -38,13 +38,14 @@ type lister struct {
 // listNews is what came of a list.
 type listNews struct {
 	snapshot Snapshot
+	jobs     int // of snapshot
 	stale    int // jobs found to be over since the last news
 	err      error
 }
 
 func newLister(g *GitLab) *lister {
 	return &lister{
-		g: g, verdicts: map[JobKey]verdict{}, early: make(chan struct{}, 1),
+		g: g, verdicts: map[int64]verdict{}, early: make(chan struct{}, 1),
 		lists: make(chan listNews), looks: make(chan runnerNews),
 	}
 }
@@ -112,34 +113,21 @@ func (l *lister) list(ctx context.Context) listNews {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	busy := l.busy(ctx)
-	snap := Snapshot{Source: apiSource, Began: time.Now()}
-	l.g.calls.Add(1)
-	jobs, err := l.g.o.API.Jobs(ctx, l.g.o.Scope, gitlab.StatusPending, gitlab.StatusRunning)
-	if err != nil {
+	read := newListing(l, l.jobs+l.jobs/8) // lists are as long as the one before, or a little longer
+	if err := read.read(ctx); err != nil {
 		return listNews{err: err}
 	}
-	stale := l.lookAgain(ctx, jobs)
-	running := 0
-	groups := ancestry{l: l}
-	snap.Jobs = make([]Sighting, 0, len(jobs))
-	for i := range jobs {
-		s, ok := l.sighting(ctx, &jobs[i], &groups)
-		if !ok || l.verdicts[s.Job].over {
-			continue
-		}
-		if s.State == spillway.Running {
-			running++
-		}
-		snap.Jobs = append(snap.Jobs, s)
-	}
-	snap.Ended = time.Now()
-	if busy > 0 && running == 0 {
+	stale := l.lookAgain(ctx, &read.old)
+	read.drop(l.verdicts)
+	l.jobs = len(read.jobs)
+	snap := Snapshot{Source: apiSource, Began: read.began, Ended: time.Now(), Jobs: read.sightings()}
+	if busy > 0 && read.running == 0 {
 		if still := l.busy(ctx); still > 0 {
 			snap.Partial = true
 			snap.Why = fmt.Sprintf("GitLab lists no running job, while the machines say that %d run", still)
 		}
 	}
-	return listNews{snapshot: snap, stale: stale}
+	return listNews{snapshot: snap, jobs: l.jobs, stale: stale}
 }
 
 // busy is the jobs that run by others' word, 0 where nobody knows.
@@ -153,57 +141,6 @@ func (l *lister) busy(ctx context.Context) int {
 		return 0
 	}
 	return jobs
-}
-
-// sighting is what a list says of a job; ok is false for one that doesn't count, such
-// as one that no runner at all can take.
-func (l *lister) sighting(ctx context.Context, j *gitlab.Job, groups *ancestry) (s Sighting, ok bool) {
-	state, ok := stateOf(j.Status)
-	if !ok {
-		return Sighting{}, false
-	}
-	s = Sighting{
-		Job: JobKey{Origin: l.g.o.URL, ID: jobID(j.ID)}, State: state, Project: j.Project.ID,
-		Since: firstSet(j.QueuedAt, j.CreatedAt), Runner: j.RunnerID, System: j.SystemID,
-	}
-	if state != spillway.Pending {
-		return s, true
-	}
-	var of []int64
-	if l.g.needs.byGroup(j) {
-		if of, ok = groups.of(ctx, j.Project.ID); !ok {
-			return s, true // it counts where its need is known from before
-		}
-	}
-	s.Requirement, ok = l.g.needs.of(j, of)
-	return s, ok
-}
-
-// ancestry asks for the groups of projects, each once. After the first failure it asks
-// no more: the next would wait as long, and so would the list.
-type ancestry struct {
-	l      *lister
-	groups map[int64][]int64
-	failed bool
-}
-
-func (a *ancestry) of(ctx context.Context, project int64) ([]int64, bool) {
-	if groups, known := a.groups[project]; known {
-		return groups, true
-	}
-	if a.failed {
-		return nil, false
-	}
-	groups, err := a.l.g.ancestors(ctx, project)
-	if err != nil {
-		a.failed = true
-		return nil, false
-	}
-	if a.groups == nil {
-		a.groups = map[int64][]int64{}
-	}
-	a.groups[project] = groups
-	return groups, true
 }
 
 // ancestors reads the groups of a project. Most answers come from the client's memory.

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -18,9 +19,11 @@ const (
 	LeaseName = "gitlab/source"
 )
 
-// API is what is asked of GitLab. Its lists are whole or an error.
+// API is what is asked of GitLab.
 type API interface {
-	Jobs(ctx context.Context, scope gitlab.Scope, statuses ...string) ([]gitlab.Job, error)
+	// Jobs comes page by page. An error is its last word, and makes what came before
+	// worth nothing.
+	Jobs(ctx context.Context, scope gitlab.Scope, statuses ...string) iter.Seq2[gitlab.Job, error]
 	Job(ctx context.Context, projectID, jobID int64) (gitlab.Job, error)
 	Pipeline(ctx context.Context, projectID, pipelineID int64) (gitlab.PipelineRef, error)
 	Runner(ctx context.Context, id int64) (gitlab.Runner, error)
@@ -72,5 +75,13 @@ type Store interface {
 // Held is the jobs that a replica keeps for machines that are still to come.
 type Held interface {
 	// Held returns all of them: each waits, and its requirement is told.
-	Held() []Sighting
+	Held() []HeldJob
+}
+
+// HeldJob is a job that a replica keeps.
+type HeldJob struct {
+	Sighting
+	// Pools are the names of those whose runners GitLab gave it to: more jobs may wait
+	// for them. Empty: not known, so that they may wait for any.
+	Pools []string
 }

@@ -203,7 +203,7 @@ func TestC12_AStaleValueIsNoValue(t *testing.T) {
 	}, patience, often)
 	require.Eventually(t, func() bool {
 		_, ok, err := polls.Count("old", time.Now())
-		return ok && err != nil && strings.Contains(err.Error(), "no value for 1m")
+		return ok && err != nil && strings.Contains(err.Error(), " UTC, 1m")
 	}, patience, often)
 
 	before := time.Now()

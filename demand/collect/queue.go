@@ -34,11 +34,16 @@ func (q Queue) Demand(ctx context.Context) (demand.View, error) {
 func View(counts []router.ClassCount, at time.Time) demand.View {
 	v := demand.View{At: at, Classes: make([]demand.Class, 0, len(counts))}
 	for _, c := range counts {
+		if c.Unadmitted > 0 {
+			v.Classes = append(v.Classes, demand.Class{
+				ID: c.Class, Requirement: c.Requirement, Priority: c.Priority, Pending: c.Unadmitted, Oldest: c.Oldest, Unadmitted: true,
+			})
+		}
 		if c.Pending == 0 {
 			continue
 		}
 		v.Classes = append(v.Classes, demand.Class{
-			ID: c.Class, Requirement: c.Requirement, Priority: c.Priority, Pending: c.Pending, Oldest: c.Oldest,
+			ID: c.Class, Requirement: c.Requirement, Priority: c.Priority, Pending: c.Pending, Oldest: c.Oldest, Waited: c.Waited,
 		})
 	}
 	return v

@@ -2,9 +2,6 @@ package collect
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -75,7 +72,11 @@ func (t *tenure) board(now time.Time) Board {
 	switch {
 	case t.g.o.API == nil:
 		b.At = now
-		why = append(why, t.heldLacks(now)...)
+		all, pools := t.heldLacks(now)
+		if why = append(why, all...); len(why) == 0 {
+			b.Lacks = pools
+		}
+		why = append(why, tellLacks(pools)...)
 		b.Partial = len(why) > 0
 	case b.At.IsZero():
 		b.Partial = true
@@ -91,26 +92,4 @@ func (t *tenure) board(now time.Time) Board {
 		}
 	}
 	return b
-}
-
-// heldLacks says why the jobs that are held may not be all that wait, where nothing
-// else tells of jobs.
-func (t *tenure) heldLacks(now time.Time) []string {
-	var why []string
-	if !t.ready(now) {
-		why = append(why, "the replicas have not all told yet which jobs they hold")
-	}
-	if n := t.book.Pending(); n > 0 {
-		why = append(why, fmt.Sprintf("%d jobs are held, and without an API token nobody knows whether more wait", n))
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.holders)) {
-		h := t.holders[name]
-		switch {
-		case now.Sub(h.at) > heldTimeout:
-			delete(t.holders, name) // it is gone: another asks for its tokens
-		case h.problem != "":
-			why = append(why, "replica "+name+": "+h.problem)
-		}
-	}
-	return why
 }

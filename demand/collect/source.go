@@ -44,9 +44,9 @@ type Options struct {
 	Runners []int64
 
 	Held Held // nil: none are
-	// HeldProblem says why it isn't known whether jobs wait that could be held; nil where
-	// it is.
-	HeldProblem func() error
+	// HeldLacks says of which pools, by name, it isn't known whether jobs wait that could
+	// be held, and why. nil: it always is.
+	HeldLacks func() map[string]string
 	// Busy counts the jobs that run on machines of the pools by any other source's word;
 	// nil: nobody knows. A list without any running job is not believed while it says
 	// otherwise. It is only asked where the list is of the whole instance.
@@ -235,4 +235,5 @@ func (e *Events) shown(b Board) {
 	}
 }
 
-var errNothingYet = errors.New("GitLab has not been asked yet")
+// ErrNothingYet says that it is too early for anything to be known.
+var ErrNothingYet = errors.New("GitLab has not been asked yet")

@@ -40,6 +40,39 @@ func TestASourceListsShowsAndPokes(t *testing.T) {
 	})
 }
 
+// A list comes page by page: the jobs that came before its error are not used, and none
+// that it did not get to is taken for over.
+func TestOfAListThatBreaksOffNothingIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &fakeGitLab{}
+		old := waiting(9, "a") // looked at by itself, once a list is whole
+		old.QueuedAt = time.Now().Add(-24 * time.Hour)
+		g.put(waiting(1, "a"), waiting(2, "b"), onRunner(3, 5, "m"), old)
+		g.change(func(f *fakeGitLab) { f.pipelines = map[int64]string{1009: "running"} })
+		r := start(t, newMemory(), "one", g, Options{})
+		settle()
+		before, looks, whole := map[string]int{"[a]": 2, "[b]": 1}, g.count("job"), r.board().At
+		r.requireDemand(before)
+
+		g.change(func(f *fakeGitLab) { f.jobs, f.broken = nil, errDown })
+		for id := range int64(250) {
+			g.put(waiting(100+id, "c")) // three pages of them, and no more of the others
+		}
+		g.put(with(waiting(2, "b"), "running"), onRunner(4, 5, "m"))
+		pass(DefaultEvery)
+		require.Equal(t, 2, g.count("jobs"))
+		r.requireDemand(before)
+		require.Equal(t, whole, r.board().At)
+		require.Equal(t, looks, g.count("job"))
+		require.Equal(t, 4, r.status("gitlab/jobs").Jobs)
+		require.Contains(t, r.status("gitlab/jobs").Err, errDown.Error())
+
+		g.change(func(f *fakeGitLab) { f.broken = nil })
+		pass(DefaultEvery)
+		r.requireDemand(map[string]int{"[c]": 250})
+	})
+}
+
 // Sources count back since when a job waits, each time a little differently.
 func TestATimeThatWaversIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,8 @@ type Sources struct {
 	mu struct {
 		sync.Mutex
 		queue, gitlab SourceStatus
-		data          []byte // of the last board that made sense, as it was written
+		since         time.Time // when the board was first read
+		data          []byte    // of the last board that made sense, as it was written
 		board         Board
 		classes       []demand.Class // of board
 	}
@@ -76,12 +77,12 @@ func (s *Sources) Demand(ctx context.Context) (demand.View, error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-			lack(&view, "", "our own queue could not be read")
+			lowerBound(&view, "", "our own queue could not be read")
 		default:
 			read++
 			view.Classes = own.Classes
 			if own.Partial {
-				lack(&view, "", "a part of our own queue could not be read")
+				lowerBound(&view, "", "a part of our own queue could not be read")
 			}
 		}
 	}
@@ -89,13 +90,16 @@ func (s *Sources) Demand(ctx context.Context) (demand.View, error) {
 		board, waiting, err := s.readBoard(ctx)
 		if err != nil {
 			errs = append(errs, err)
-			lack(&view, s.o.Origin, sentence(err))
+			lowerBound(&view, s.o.Origin, sentence(err))
 		} else {
 			read++
 			view.Classes = slices.Concat(view.Classes, waiting)
 			view.Listed = map[string]time.Time{s.o.Origin: board.At}
-			if why := s.lacking(board, view.At); why != "" {
-				lack(&view, s.o.Origin, why)
+			switch why := s.lacking(board, view.At); {
+			case why != "":
+				lowerBound(&view, s.o.Origin, why)
+			case board.Partial:
+				view.Partial, view.LackingPools = true, board.Lacks
 			}
 		}
 	}
@@ -109,8 +113,8 @@ func (s *Sources) Demand(ctx context.Context) (demand.View, error) {
 	}
 }
 
-// lack makes the view a lower bound of an origin's jobs.
-func lack(v *demand.View, origin, why string) {
+// lowerBound makes the view one of an origin's jobs.
+func lowerBound(v *demand.View, origin, why string) {
 	v.Partial = true
 	if v.Lacking == nil {
 		v.Lacking = map[string]string{}
@@ -118,15 +122,16 @@ func lack(v *demand.View, origin, why string) {
 	v.Lacking[origin] = why
 }
 
-// lacking says why a board is a lower bound, empty for one that is whole and fresh.
+// lacking says why a board is a lower bound for every pool; empty for one that is fresh
+// and whole, or whole but for some pools.
 func (s *Sources) lacking(b Board, now time.Time) string {
 	age := now.Sub(b.At)
 	switch {
 	case b.At.IsZero():
-		return cmp.Or(b.Why, errNothingYet.Error())
+		return cmp.Or(b.Why, ErrNothingYet.Error())
 	case age > s.StaleAfter():
-		return strings.TrimSuffix(fmt.Sprintf("GitLab's jobs are those of %s ago: %s", age.Round(time.Second), b.Why), ": ")
-	case b.Partial:
+		return strings.TrimSuffix(fmt.Sprintf("GitLab's jobs are those of %s ago, and may be %s old: %s", age.Round(time.Second), s.StaleAfter(), b.Why), ": ")
+	case b.Partial && len(b.Lacks) == 0:
 		return cmp.Or(b.Why, "a part of GitLab's jobs could not be read")
 	default:
 		return ""
@@ -134,7 +139,8 @@ func (s *Sources) lacking(b Board, now time.Time) string {
 }
 
 // Board reads what GitLab has told the replica that asks it; its age is the reader's
-// to judge, and nothing in it may be changed.
+// to judge, and nothing in it may be changed. ErrNothingYet: there is none, and GitLab
+// could not have been asked since it was first read.
 func (s *Sources) Board(ctx context.Context) (Board, error) {
 	if s.o.Boards == nil {
 		return Board{}, errNoBoard
@@ -146,14 +152,18 @@ func (s *Sources) Board(ctx context.Context) (Board, error) {
 // readBoard reads the board, and its classes as demand has them.
 func (s *Sources) readBoard(ctx context.Context) (Board, []demand.Class, error) {
 	data, found, err := s.o.Boards.Board(ctx, BoardName)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.mu.since = firstSet(s.mu.since, now)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("reading the board of GitLab's jobs: %w", err)
+	case !found && now.Sub(s.mu.since) <= s.o.Every:
+		err = ErrNothingYet
 	case !found:
 		err = errNoBoard
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err == nil {
 		err = s.learn(data)
 	}

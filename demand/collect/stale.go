@@ -23,33 +23,52 @@ type verdict struct {
 	at   time.Time
 }
 
-// lookAgain looks at the pending jobs of a list that have waited for long, those that
-// were never looked at first, and returns how many are found to be over. Lists go on
-// naming some jobs that will never run: deleted, canceled, or left behind by a pipeline
-// that has ended.
-func (l *lister) lookAgain(ctx context.Context, jobs []gitlab.Job) int {
-	now := time.Now()
-	var due []*gitlab.Job
-	listed := map[JobKey]verdict{}
-	for i := range jobs {
-		j := &jobs[i]
-		if state, _ := stateOf(j.Status); state != spillway.Pending || now.Sub(firstSet(j.QueuedAt, j.CreatedAt)) < l.g.o.StaleJob {
-			continue
-		}
-		v, known := l.verdicts[l.key(j)]
-		if known {
-			listed[l.key(j)] = v
-		}
-		if !known || now.Sub(v.at) >= l.g.o.LookAgain {
-			due = append(due, j)
+// oldJobs are the pending jobs of a list that have waited for long.
+type oldJobs struct {
+	verdicts map[int64]verdict // of those that were looked at for earlier lists
+	due      []oldJob          // at most maxStaleLooks to be looked at, the first ones first
+}
+
+// oldJob is one that is to be looked at.
+type oldJob struct {
+	id, project, pipeline int64
+	looked                time.Time // zero = never
+}
+
+// note takes a pending job in if it has waited for long at now.
+func (o *oldJobs) note(l *lister, j *gitlab.Job, now time.Time) {
+	if now.Sub(firstSet(j.QueuedAt, j.CreatedAt)) < l.g.o.StaleJob {
+		return
+	}
+	v, known := l.verdicts[j.ID]
+	if known {
+		o.verdicts[j.ID] = v
+		if now.Sub(v.at) < l.g.o.LookAgain {
+			return
 		}
 	}
-	l.verdicts = listed // what no list names any more is forgotten
-	slices.SortFunc(due, func(a, b *gitlab.Job) int {
-		return cmp.Or(listed[l.key(a)].at.Compare(listed[l.key(b)].at), cmp.Compare(a.ID, b.ID))
-	})
+	due := oldJob{id: j.ID, project: j.Project.ID, pipeline: j.Pipeline.ID, looked: v.at}
+	if len(o.due) == maxStaleLooks && compareDue(due, o.due[maxStaleLooks-1]) >= 0 {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(o.due, due, compareDue)
+	o.due = slices.Insert(o.due, at, due)
+	o.due = o.due[:min(len(o.due), maxStaleLooks)]
+}
+
+// compareDue puts those that were never looked at first.
+func compareDue(a, b oldJob) int {
+	return cmp.Or(a.looked.Compare(b.looked), cmp.Compare(a.id, b.id))
+}
+
+// lookAgain looks at the jobs of a list that are due, and returns how many are found to be
+// over. Lists go on naming some jobs that will never run: deleted, canceled, or left
+// behind by a pipeline that has ended.
+func (l *lister) lookAgain(ctx context.Context, old *oldJobs) int {
+	l.verdicts = old.verdicts // what no list names any more is forgotten
+	now := time.Now()
 	found := 0
-	for _, j := range due[:min(len(due), maxStaleLooks)] {
+	for _, j := range old.due {
 		over, why, err := l.lookAt(ctx, j)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -57,21 +76,19 @@ func (l *lister) lookAgain(ctx context.Context, jobs []gitlab.Job) int {
 			}
 			break // the others would fail as well, and each would cost a call
 		}
-		if over && !listed[l.key(j)].over {
+		if over && !l.verdicts[j.id].over {
 			found++
-			l.g.o.Events.stale(l.key(j), why)
+			l.g.o.Events.stale(JobKey{Origin: l.g.o.URL, ID: jobID(j.id)}, why)
 		}
-		l.verdicts[l.key(j)] = verdict{over: over, at: now}
+		l.verdicts[j.id] = verdict{over: over, at: now}
 	}
 	return found
 }
 
-func (l *lister) key(j *gitlab.Job) JobKey { return JobKey{Origin: l.g.o.URL, ID: jobID(j.ID)} }
-
 // lookAt reports whether a pending job of a list is over, and why.
-func (l *lister) lookAt(ctx context.Context, j *gitlab.Job) (over bool, why string, err error) {
+func (l *lister) lookAt(ctx context.Context, j oldJob) (over bool, why string, err error) {
 	l.g.calls.Add(1)
-	now, err := l.g.o.API.Job(ctx, j.Project.ID, j.ID)
+	now, err := l.g.o.API.Job(ctx, j.project, j.id)
 	switch {
 	case errors.Is(err, gitlab.ErrNotFound):
 		return true, "GitLab knows no such job", nil
@@ -84,9 +101,9 @@ func (l *lister) lookAt(ctx context.Context, j *gitlab.Job) (over bool, why stri
 		return false, "", nil
 	}
 	pipeline := now.Pipeline
-	if id := cmp.Or(pipeline.ID, j.Pipeline.ID); id != 0 && !ended(pipeline.Status) {
+	if id := cmp.Or(pipeline.ID, j.pipeline); id != 0 && !ended(pipeline.Status) {
 		l.g.calls.Add(1)
-		pipeline, err = l.g.o.API.Pipeline(ctx, j.Project.ID, id)
+		pipeline, err = l.g.o.API.Pipeline(ctx, j.project, id)
 		switch {
 		case errors.Is(err, gitlab.ErrNotFound):
 			return true, "GitLab knows no pipeline of it", nil

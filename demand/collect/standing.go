@@ -11,100 +11,87 @@ import (
 // standing is what the book says now: the jobs that wait or run, by what is asked
 // of it, kept up with each change so that a board costs the classes and not the jobs.
 type standing struct {
-	jobs     map[JobKey]*standingJob
+	jobs     map[JobKey]*job                  // those that stand, or that a view names
 	classes  map[spillway.JobClass]*class     // those that some job refers to
 	interned map[*spillway.Requirement]*class // of the requirements seen lately
 	untold   int                              // pending jobs of which nobody has said what they need
-	running  map[int64]map[*standingJob]struct{}
+	running  map[int64]map[*job]struct{}
 }
 
-// standingJob is one job that waits or runs.
-type standingJob struct {
-	key    JobKey
-	state  spillway.JobState
-	class  *class // nil = not known
-	since  time.Time
-	runner int64
-	system string
+// status is where a job stands that waits or runs; zero for one that is over.
+type status struct {
+	class *class // nil = not known
+	place *place // nil for one that waits
+	since instant
+	stage stage
+}
+
+func (s *status) equal(o *status) bool {
+	if s.class != o.class || s.since != o.since || s.stage != o.stage {
+		return false
+	}
+	return s.place == o.place || s.place != nil && o.place != nil && *s.place == *o.place
 }
 
 // class is the jobs that need the same.
 type class struct {
 	id      spillway.JobClass
 	need    spillway.Requirement
-	jobs    int // that refer to it
-	pending map[*standingJob]struct{}
-	changed bool           // since oldest was worked out
-	oldest  []*standingJob // at most MaxSample of the pending ones
+	jobs    int    // that refer to it
+	pending []*job // in no order: each knows its index
+	changed bool   // since oldest was worked out
+	oldest  []*job // at most MaxSample of the pending ones
 }
 
 func newStanding() standing {
 	return standing{
-		jobs:     map[JobKey]*standingJob{},
+		jobs:     map[JobKey]*job{},
 		classes:  map[spillway.JobClass]*class{},
 		interned: map[*spillway.Requirement]*class{},
-		running:  map[int64]map[*standingJob]struct{}{},
+		running:  map[int64]map[*job]struct{}{},
 	}
 }
 
-// settle makes what the book says of a job be the fact, nil for a job that is over,
-// and reports whether that changed anything. need is who knows what the job needs.
-func (s *standing) settle(key JobKey, fact, need *Sighting) bool {
-	before := s.jobs[key]
-	if fact == nil || fact.State.Terminal() {
-		if before == nil {
-			return false
-		}
-		s.leave(before)
-		delete(s.jobs, key)
-		return true
+// settle makes what the book says of a job be the fact, and reports whether that changed
+// anything. A fact without a state is none: the job is over. need is who knows what the
+// job needs, without a requirement where nobody does.
+func (s *standing) settle(j *job, fact, need *Sighting) bool {
+	var next status
+	if fact.State != "" && !fact.State.Terminal() {
+		next = s.follow(&j.now, fact, need)
 	}
-	next := s.follow(before, fact, need)
-	next.key = key
-	switch {
-	case before == nil:
-		before = new(standingJob)
-		s.jobs[key] = before
-	case *before == next:
-		return false
-	default:
-		s.leave(before)
+	changed := !j.now.equal(&next)
+	if changed {
+		s.leave(j)
+		j.now = next
+		s.enter(j)
 	}
-	*before = next
-	s.enter(before)
-	return true
+	if j.now.stage == stageNone && j.facts == nil {
+		delete(s.jobs, j.key)
+	}
+	return changed
 }
 
-// follow is a job by its newest fact, with what was known of it before and the fact
-// doesn't say. It waits since the earliest time that anybody has told: sources count
-// that back from how long it has waited, each time a little differently.
-func (s *standing) follow(before *standingJob, fact, need *Sighting) standingJob {
-	next := standingJob{state: fact.State, since: firstSet(fact.Since, fact.At)}
-	if next.state == spillway.Running {
-		next.runner, next.system = fact.Runner, fact.System
-	}
-	if need != nil {
+// follow is where a job stands by its newest fact, with what was known of it before and
+// the fact doesn't say. It waits since the earliest time that anybody has told: sources
+// count that back from how long it has waited, each time a little differently.
+func (s *standing) follow(before *status, fact, need *Sighting) status {
+	next := status{stage: stageOf(fact.State), place: placeOf(fact), since: instantOf(firstSet(fact.Since, fact.At))}
+	if need.Requirement != nil {
 		next.class = s.classOf(need.Requirement)
-		next.since = earlier(next.since, firstSet(need.Since, need.At))
+		next.since = min(next.since, instantOf(firstSet(need.Since, need.At)))
 	}
-	if before == nil {
+	if before.stage == stageNone {
 		return next
 	}
-	next.since = earlier(before.since, next.since)
+	next.since = min(before.since, next.since)
 	if next.class == nil {
 		next.class = before.class
 	}
-	if next.state == spillway.Running && before.state == spillway.Running && next.runner == before.runner {
-		next.system = cmp.Or(next.system, before.system)
+	if next.place != nil && before.place != nil && next.place.runner == before.place.runner {
+		next.place.system = cmp.Or(next.place.system, before.place.system)
 	}
 	return next
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func firstSet(a, b time.Time) time.Time {
@@ -114,39 +101,50 @@ func firstSet(a, b time.Time) time.Time {
 	return a
 }
 
-func (s *standing) enter(j *standingJob) {
-	if c := j.class; c != nil {
+func (s *standing) enter(j *job) {
+	if j.now.stage == stageNone {
+		return
+	}
+	s.jobs[j.key] = j
+	c := j.now.class
+	if c != nil {
 		s.classes[c.id] = c
 		c.jobs++
 	}
 	switch {
-	case j.state == spillway.Running:
-		if s.running[j.runner] == nil {
-			s.running[j.runner] = map[*standingJob]struct{}{}
+	case j.now.stage == stageRunning:
+		runner := j.now.place.runner
+		if s.running[runner] == nil {
+			s.running[runner] = map[*job]struct{}{}
 		}
-		s.running[j.runner][j] = struct{}{}
-	case j.class == nil:
+		s.running[runner][j] = struct{}{}
+	case c == nil:
 		s.untold++
 	default:
-		j.class.pending[j] = struct{}{}
-		j.class.changed = true
+		j.index = len(c.pending)
+		c.pending = append(c.pending, j)
+		c.changed = true
 	}
 }
 
-func (s *standing) leave(j *standingJob) {
+func (s *standing) leave(j *job) {
+	if j.now.stage == stageNone {
+		return
+	}
+	c := j.now.class
 	switch {
-	case j.state == spillway.Running:
-		delete(s.running[j.runner], j)
-		if len(s.running[j.runner]) == 0 {
-			delete(s.running, j.runner)
+	case j.now.stage == stageRunning:
+		runner := j.now.place.runner
+		delete(s.running[runner], j)
+		if len(s.running[runner]) == 0 {
+			delete(s.running, runner)
 		}
-	case j.class == nil:
+	case c == nil:
 		s.untold--
 	default:
-		delete(j.class.pending, j)
-		j.class.changed = true
+		c.drop(j)
 	}
-	if c := j.class; c != nil {
+	if c != nil {
 		if c.jobs--; c.jobs == 0 {
 			delete(s.classes, c.id)
 		}
@@ -164,13 +162,26 @@ func (s *standing) classOf(r *spillway.Requirement) *class {
 		if len(s.interned) >= maxInterned {
 			clear(s.interned)
 		}
-		c = &class{id: r.Class(), need: r.Normalize(), pending: map[*standingJob]struct{}{}}
+		c = &class{id: r.Class(), need: r.Normalize()}
 		s.interned[r] = c
 	}
 	if referred, known := s.classes[c.id]; known {
 		return referred
 	}
 	return c
+}
+
+// drop takes one of the pending jobs away: the last one gets its index.
+func (c *class) drop(j *job) {
+	end := len(c.pending) - 1
+	last := c.pending[end]
+	c.pending[j.index], last.index = last, j.index
+	c.pending[end] = nil
+	c.pending = c.pending[:end]
+	if end == 0 {
+		c.pending = nil // it may have been long
+	}
+	c.changed = true
 }
 
 // refresh works out which of its jobs are the oldest, if that may have changed.
@@ -182,7 +193,7 @@ func (c *class) refresh() {
 
 // waiting is what a board says of the class, once refreshed.
 func (c *class) waiting() Waiting {
-	w := Waiting{Requirement: c.need, Pending: len(c.pending), Oldest: c.oldest[0].since, Sample: make([]spillway.JobID, len(c.oldest))}
+	w := Waiting{Requirement: c.need, Pending: len(c.pending), Oldest: c.oldest[0].now.since.time(), Sample: make([]spillway.JobID, len(c.oldest))}
 	for i, j := range c.oldest {
 		w.Sample[i] = j.key.ID
 	}
@@ -191,9 +202,9 @@ func (c *class) waiting() Waiting {
 
 // oldestOf returns at most n of the jobs, the one that has waited longest first. It
 // keeps the best so far: a class may hold all the jobs there are.
-func oldestOf(jobs map[*standingJob]struct{}, n int) []*standingJob {
-	best := make([]*standingJob, 0, n+1)
-	for j := range jobs {
+func oldestOf(jobs []*job, n int) []*job {
+	best := make([]*job, 0, n+1)
+	for _, j := range jobs {
 		if len(best) == n && compareAge(j, best[n-1]) > 0 {
 			continue
 		}
@@ -207,9 +218,9 @@ func oldestOf(jobs map[*standingJob]struct{}, n int) []*standingJob {
 }
 
 // compareAge orders by the time waited, then by id, shorter numbers first.
-func compareAge(a, b *standingJob) int {
+func compareAge(a, b *job) int {
 	return cmp.Or(
-		a.since.Compare(b.since),
+		cmp.Compare(a.now.since, b.now.since),
 		cmp.Compare(len(a.key.ID), len(b.key.ID)),
 		cmp.Compare(a.key.ID, b.key.ID),
 		cmp.Compare(a.key.Origin, b.key.Origin),

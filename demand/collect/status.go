@@ -59,7 +59,7 @@ func (b *statusBook) standby(why error) {
 
 func (b *statusBook) begin() {
 	b.change(func(jobs, runners, hooks *SourceStatus) {
-		*jobs = SourceStatus{Err: errNothingYet.Error()}
+		*jobs = SourceStatus{Err: ErrNothingYet.Error()}
 		*runners, *hooks = SourceStatus{}, SourceStatus{}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,10 +24,12 @@ const (
 // message is what a replica tells the others on Topic.
 type message struct {
 	Jobs []Sighting `json:"jobs,omitempty"`
-	// Replica and Problem: the replica keeps jobs for machines that are still to come;
-	// with a problem it doesn't know whether there are any.
+	// Replica, Problem and Lacks: the replica keeps jobs for machines that are still to
+	// come; with a problem it doesn't know whether there are any, and where it lacks
+	// something it doesn't know that of some pools.
 	Replica string `json:"replica,omitempty"`
 	Problem string `json:"problem,omitempty"`
+	Lacks   []lack `json:"lacks,omitempty"`
 }
 
 // Tell tells every replica what was seen of jobs. It is best effort: the next list
@@ -35,7 +38,8 @@ func Tell(ctx context.Context, p FactPublisher, jobs ...Sighting) error {
 	return tell(ctx, p, message{Jobs: jobs})
 }
 
-// tell splits what doesn't fit into one message.
+// tell splits what doesn't fit into one message: what the replica says of itself goes
+// first, so that no job comes without it.
 func tell(ctx context.Context, p FactPublisher, m message) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -45,6 +49,11 @@ func tell(ctx context.Context, p FactPublisher, m message) error {
 		return p.PublishFact(ctx, Topic, data)
 	}
 	n := len(m.Jobs)
+	if n > 0 && m.Replica != "" {
+		jobs := message{Jobs: m.Jobs}
+		m.Jobs = nil
+		return errors.Join(tell(ctx, p, m), tell(ctx, p, jobs))
+	}
 	if n <= 1 {
 		return fmt.Errorf("telling of a job: %w: %d bytes, at most %d are allowed", spillway.ErrInvalid, len(data), maxMessageBytes)
 	}
@@ -59,7 +68,7 @@ func hear(data []byte) (message, bool) {
 	if len(data) > maxMessageBytes || json.Unmarshal(data, &m) != nil || len(m.Problem) > maxProblemBytes {
 		return message{}, false
 	}
-	return m, true
+	return m, !slices.ContainsFunc(m.Lacks, func(l lack) bool { return len(l.Why) > maxProblemBytes })
 }
 
 // stateOf is a job's state by GitLab's word for it; ok is false for one that does not

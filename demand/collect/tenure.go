@@ -47,6 +47,8 @@ type tenure struct {
 type holder struct {
 	at      time.Time
 	problem string
+	lacks   []lack
+	unnamed bool // it holds jobs and names no pool that more may wait for
 }
 
 func newTenure(g *GitLab, lease spillway.Lease, facts <-chan []byte) *tenure {
@@ -147,11 +149,10 @@ func (t *tenure) listed(n listNews) {
 		if t.believed {
 			t.whole = n.snapshot.Began
 		}
-		count := len(n.snapshot.Jobs)
 		t.book.Snapshot(n.snapshot)
 		took := n.snapshot.Ended.Sub(n.snapshot.Began)
 		t.g.status.change(func(jobs, _, _ *SourceStatus) {
-			jobs.At, jobs.Err, jobs.Jobs = n.snapshot.Began, "", count
+			jobs.At, jobs.Err, jobs.Jobs = n.snapshot.Began, "", n.jobs
 			jobs.Partial, jobs.Why = n.snapshot.Partial, n.snapshot.Why
 			if took > t.g.o.Every {
 				jobs.Why = strings.TrimPrefix(jobs.Why+"; a list takes "+took.Round(time.Second).String()+", longer than the time between lists: raise gitlab.jobs.every or the requests per minute", "; ")
@@ -186,7 +187,7 @@ func (t *tenure) heard(data []byte, now time.Time) {
 		return
 	}
 	if _, known := t.holders[m.Replica]; m.Replica != "" && (known || len(t.holders) < maxReplicas) {
-		t.holders[m.Replica] = holder{at: now, problem: m.Problem}
+		t.holders[m.Replica] = holder{at: now, problem: m.Problem, lacks: m.Lacks, unnamed: len(m.Lacks) == 0 && holds(m.Jobs)}
 	}
 	for _, s := range m.Jobs {
 		if s.Job.Origin != t.g.o.URL {

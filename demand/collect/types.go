@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"iter"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -33,9 +34,9 @@ type Snapshot struct {
 	Source  string    // unique among the sources: "api"
 	Began   time.Time // when the fetch began: any newer sighting overlays it
 	Ended   time.Time
-	Jobs    []Sighting
-	Partial bool   // a lower bound
-	Why     string // what is missing, when Partial
+	Jobs    iter.Seq[Sighting] // read once; nil = there are none
+	Partial bool               // a lower bound
+	Why     string             // what is missing, when Partial
 }
 
 // Board is what the replica that asks GitLab shows to all of them.
@@ -43,7 +44,10 @@ type Board struct {
 	At      time.Time `json:"at"`      // when the oldest part of it was true
 	Partial bool      `json:"partial"` // Classes is a lower bound
 	Why     string    `json:"why,omitempty"`
-	Classes []Waiting `json:"classes"`
+	// Lacks are the pools, by name, for which alone Classes is a lower bound, and why.
+	// Empty where Partial: it is for any.
+	Lacks   map[string]string `json:"lacks,omitempty"`
+	Classes []Waiting         `json:"classes"`
 	// Runners is what GitLab says of the runners that pools name, by GitLab's id.
 	Runners map[int64]RunnerState `json:"runners,omitempty"`
 	Stale   int                   `json:"stale"` // jobs that a list had and that turned out to be over, so far

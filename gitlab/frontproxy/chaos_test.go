@@ -91,8 +91,12 @@ func (h *history) Ordered(_ context.Context, _ string, id spillway.MachineID) (r
 	return router.DrainOrder{}, h.orders[id], nil
 }
 
-func (h *history) Routed(context.Context, string) (map[spillway.MachineID]store.RoutedMachine, error) {
-	return nil, errChaos
+func (h *history) ConfirmRouted(context.Context, spillway.JobID) (store.Confirmation, error) {
+	return store.Unbooked, errChaos
+}
+
+func (h *history) Routed(context.Context, string, bool) (store.RoutedBook, error) {
+	return store.RoutedBook{}, errChaos
 }
 
 // order orders a machine, or takes that back. A machine that has no job when it is

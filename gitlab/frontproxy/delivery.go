@@ -108,9 +108,11 @@ func (d *delivery) begin(g *given) (bool, error) {
 	ctx, cancel := detached(d.client, storeTimeout)
 	defer cancel()
 	now := d.p.opt.Now()
-	return d.p.opt.Book.BeginRouted(ctx, store.RoutedJob{
-		ID: g.jobID(), Pool: d.who.Pool.Name, Machine: d.who.System, Begun: now, Until: openUntil(now, g.timeout),
-	})
+	j := store.RoutedJob{ID: g.jobID(), Pool: d.who.Pool.Name, Machine: d.who.System, Begun: now, Until: openUntil(now, g.timeout)}
+	if d.who.TwoPhase { // else GitLab takes the job as running already, whatever its runner says
+		j.ConfirmWithin = route.ConfirmWithin
+	}
+	return d.p.opt.Book.BeginRouted(ctx, j)
 }
 
 // admitted asks whether the job may be given to the runner.
@@ -156,8 +158,8 @@ func (d *delivery) settle(out *watched) {
 }
 
 // arrived reports whether the runner has the job, or may have it. When it hung up after
-// all was handed to the network nobody knows: the job stays in the book then, where it
-// keeps a machine that may be idle and doesn't lose one that is busy.
+// all was handed to the network nobody knows: the job stays in the book then, until it is
+// confirmed or can't be any more.
 func (d *delivery) arrived(out *watched) bool {
 	if d.streams && d.job.whole {
 		// A runner that has read the job may end the stream before the server does, which

@@ -67,6 +67,7 @@ func (e *ends) waiting() []spillway.JobID {
 // end strikes a job that is over, now or as soon as the store answers.
 func (p *Proxy) end(ctx context.Context, job spillway.JobID) {
 	p.seats.drop(job)
+	p.words.drop(job)
 	ctx, cancel := detached(ctx, storeTimeout)
 	defer cancel()
 	if err := p.strike(ctx, job); err != nil {
@@ -87,8 +88,8 @@ func (p *Proxy) strike(ctx context.Context, job spillway.JobID) error {
 	return nil
 }
 
-// Run repeats the ends that the store has missed, and reads the book for jobs that
-// were given elsewhere, until ctx ends.
+// Run repeats the ends that the store has missed and the words of jobs that run, and
+// reads the book for jobs that were given elsewhere, until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	ticks := time.NewTicker(repeatEvery)
 	defer ticks.Stop()
@@ -98,6 +99,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-ticks.C:
 			p.repeatEnds(ctx)
+			p.repeatWords(ctx)
 		case <-p.seats.poke:
 			if err := p.readSeats(ctx); err != nil && ctx.Err() == nil {
 				p.storeFailed("routed", err)

@@ -57,9 +57,10 @@ const (
 // Book is the part of the store that knows which machine has which job.
 type Book interface {
 	BeginRouted(ctx context.Context, j store.RoutedJob) (begun bool, err error)
+	ConfirmRouted(ctx context.Context, id spillway.JobID) (store.Confirmation, error)
 	EndRouted(ctx context.Context, id spillway.JobID) (ended bool, err error)
 	Ordered(ctx context.Context, pool string, id spillway.MachineID) (router.DrainOrder, bool, error)
-	Routed(ctx context.Context, pool string) (map[spillway.MachineID]store.RoutedMachine, error)
+	Routed(ctx context.Context, pool string, whole bool) (store.RoutedBook, error)
 }
 
 // Contacts is told who was heard; see route.Contacts.
@@ -123,6 +124,7 @@ type Events struct {
 	Withheld    func(who route.Caller, why Why)                                // 204 without asking GitLab
 	Given       func(who route.Caller, job spillway.JobID)                     // booked and on its way to the runner
 	Undelivered func(who route.Caller, job spillway.JobID, why Why, err error) // kept, or err says why not
+	Late        func(job spillway.JobID)                                       // told 403: it was not acknowledged in time
 	Ended       func(job spillway.JobID)                                       // struck from the book, or it was not in it
 	StoreFailed func(what string, err error)
 	Upstream    func(err error) // GitLab did not answer, or not to the end

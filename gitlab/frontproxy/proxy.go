@@ -20,6 +20,7 @@ type Proxy struct {
 	reverse *httputil.ReverseProxy
 	seats   *seats
 	ends    *ends
+	words   *words
 }
 
 // New makes a proxy.
@@ -33,7 +34,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	p := &Proxy{opt: o, root: strings.TrimRight(o.GitLab.Path, "/"), seats: newSeats(), ends: newEnds()}
+	p := &Proxy{opt: o, root: strings.TrimRight(o.GitLab.Path, "/"), seats: newSeats(), ends: newEnds(), words: newWords()}
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
 		Transport:      o.Transport,

@@ -109,13 +109,13 @@ func (p *Proxy) readSeats(ctx context.Context) error {
 	read := map[spillway.JobID]route.Caller{}
 	for _, pool := range p.pools() {
 		limited, cancel := context.WithTimeout(ctx, storeTimeout)
-		books, err := p.opt.Book.Routed(limited, pool.Name)
+		book, err := p.opt.Book.Routed(limited, pool.Name, true)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("read the book of pool %s: %w", pool.Name, err)
 		}
-		for machine, book := range books {
-			for _, job := range book.Open {
+		for machine, its := range book.Machines {
+			for _, job := range its.Open {
 				read[job.ID] = route.Caller{System: machine, Pool: pool}
 			}
 		}

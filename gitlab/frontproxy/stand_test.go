@@ -37,13 +37,15 @@ type book struct {
 	orders  map[spillway.MachineID]bool
 	open    map[spillway.JobID]store.RoutedJob
 	ended   []spillway.JobID
-	err     error             // of every call
-	beginOK func() error      // called before a begin is booked
-	events  func(what string) // "end 7"
+	said    map[spillway.JobID]int // confirmations
+	late    bool                   // every confirmation is
+	err     error                  // of every call
+	beginOK func() error           // called before a begin is booked
+	events  func(what string)      // "end 7"
 }
 
 func newBook() *book {
-	return &book{orders: map[spillway.MachineID]bool{}, open: map[spillway.JobID]store.RoutedJob{}}
+	return &book{orders: map[spillway.MachineID]bool{}, open: map[spillway.JobID]store.RoutedJob{}, said: map[spillway.JobID]int{}}
 }
 
 func (b *book) BeginRouted(_ context.Context, j store.RoutedJob) (bool, error) {
@@ -62,6 +64,26 @@ func (b *book) BeginRouted(_ context.Context, j store.RoutedJob) (bool, error) {
 	}
 	b.open[j.ID] = j
 	return true, nil
+}
+
+func (b *book) ConfirmRouted(_ context.Context, id spillway.JobID) (store.Confirmation, error) {
+	b.Lock()
+	defer b.Unlock()
+	if b.err != nil {
+		return store.Unbooked, b.err
+	}
+	b.said[id]++
+	if b.events != nil {
+		b.events("confirm " + string(id))
+	}
+	_, open := b.open[id]
+	switch {
+	case b.late:
+		return store.TooLate, nil
+	case open:
+		return store.Confirmed, nil
+	}
+	return store.Unbooked, nil
 }
 
 func (b *book) EndRouted(_ context.Context, id spillway.JobID) (bool, error) {
@@ -85,7 +107,7 @@ func (b *book) Ordered(_ context.Context, _ string, id spillway.MachineID) (rout
 	return router.DrainOrder{Machine: id, On: b.orders[id]}, b.orders[id], b.err
 }
 
-func (b *book) Routed(context.Context, string) (map[spillway.MachineID]store.RoutedMachine, error) {
+func (b *book) Routed(context.Context, string, bool) (store.RoutedBook, error) {
 	b.Lock()
 	defer b.Unlock()
 	books := map[spillway.MachineID]store.RoutedMachine{}
@@ -94,7 +116,7 @@ func (b *book) Routed(context.Context, string) (map[spillway.MachineID]store.Rou
 		m.Open = append(m.Open, j)
 		books[j.Machine] = m
 	}
-	return books, b.err
+	return store.RoutedBook{Machines: books}, b.err
 }
 
 func (b *book) order(id spillway.MachineID, on bool) {
@@ -232,6 +254,7 @@ func (s *stand) start(changes ...func(*frontproxy.Options)) {
 			Undelivered: func(_ route.Caller, job spillway.JobID, why frontproxy.Why, err error) {
 				s.log.add("undelivered %s %s %v", job, string(why), err)
 			},
+			Late:        func(job spillway.JobID) { s.log.add("late %s", job) },
 			Ended:       func(job spillway.JobID) { s.log.add("ended %s", job) },
 			StoreFailed: func(what string, err error) { s.log.add("store %s: %v", what, err) },
 			Upstream:    func(err error) { s.log.add("upstream: %v", err) },

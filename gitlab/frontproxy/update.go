@@ -21,11 +21,13 @@ func (p *Proxy) jobUpdate(w http.ResponseWriter, r *http.Request, job spillway.J
 		sayAndClose(w, http.StatusBadRequest, "the update of the job did not arrive")
 		return
 	}
-	var state string
-	headFields(head, map[string]any{"state": &state})
+	said := readWord(head)
+	if !slices.Contains(finalStates, said.state) && !p.confirm(w, r, job, said) {
+		return
+	}
 	p.reverse.ServeHTTP(w, with(r, &exchange{answer: func(resp *http.Response) error {
 		p.heard(job, resp.StatusCode)
-		if slices.Contains(finalStates, state) && accepted(resp) {
+		if slices.Contains(finalStates, said.state) && accepted(resp) {
 			p.end(r.Context(), job)
 		}
 		return nil
@@ -57,11 +59,14 @@ func (p *Proxy) jobContact(w http.ResponseWriter, r *http.Request, job spillway.
 }
 
 // heard notes a contact of the machine that has a job, unless GitLab doesn't accept
-// that it was the machine.
+// that it was the machine. What GitLab takes shows that the job runs.
 func (p *Proxy) heard(job spillway.JobID, status int) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return
+	}
+	if status/100 == 2 {
+		p.confirmAgain(job)
 	}
 	if who, known := p.seats.of(job, p.opt.Now()); known {
 		p.opt.Contacts.Heard(who, p.opt.Now())

@@ -113,9 +113,9 @@ func (w *whole) order(on bool) {
 }
 
 func (w *whole) open() []store.RoutedJob {
-	books, err := w.store.Routed(w.t.Context(), "p")
+	book, err := w.store.Routed(w.t.Context(), "p", true)
 	require.NoError(w.t, err)
-	return books[system].Open
+	return book.Machines[system].Open
 }
 
 func (w *whole) enqueue(script string) int64 {

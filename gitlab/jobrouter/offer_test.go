@@ -45,9 +45,9 @@ func TestAnOfferedJobIsTakenByWhoAsksNext(t *testing.T) {
 	require.True(t, w.desk.Take(t.Context(), who, request, func(b []byte) error { got = b; return nil }))
 	require.Equal(t, string(job), string(got))
 	require.Contains(t, string(got), fmt.Sprintf(`"id":%d`, id))
-	books, err := w.store.Routed(t.Context(), "linux")
+	books, err := w.store.Routed(t.Context(), "linux", true)
 	require.NoError(t, err)
-	require.Len(t, books["s_one"].Open, 1)
+	require.Len(t, books.Machines["s_one"].Open, 1)
 }
 
 func TestAnOfferedJobGoesToWhoWaits(t *testing.T) {

@@ -25,6 +25,11 @@ type Options struct {
 	Admit    Admit         // nil: every job is admitted
 	Events   Events
 
+	// Fronted says that all that runners say to GitLab passes front proxies that put down
+	// which jobs they acknowledge (store.ConfirmRouted): one that isn't does not keep its
+	// machine for longer than route.ConfirmWithin.
+	Fronted bool
+
 	// Replica names this control plane; required.
 	Replica string
 	// Advertise is where other replicas reach our gRPC listener, host:port. Empty: they

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway/gitlab"
+	"github.com/spillway-ci/spillway/gitlab/route"
 	"github.com/spillway-ci/spillway/store"
 )
 
@@ -112,9 +113,7 @@ func (l *line) offer(ctx context.Context, j *job, w *waiter) bool {
 	now := l.desk.opt.Now()
 	j.booked = true // from the attempt on: a failed one may have been carried out
 	call, cancel := context.WithTimeout(ctx, callTimeout)
-	begun, err := l.desk.opt.Book.BeginRouted(call, store.RoutedJob{
-		ID: j.id, Pool: w.who.Pool.Name, Machine: w.who.System, Begun: now, Until: j.until(now),
-	})
+	begun, err := l.desk.opt.Book.BeginRouted(call, l.booking(j, w, now))
 	cancel()
 	switch {
 	case err != nil:
@@ -128,6 +127,16 @@ func (l *line) offer(ctx context.Context, j *job, w *waiter) bool {
 	}
 	a := answer{verdict: aJob, body: j.body, requestID: j.requestID, settle: func(d delivery) { l.settle(ctx, j, w, d) }}
 	return l.hand(w, a)
+}
+
+// booking is j on the machine of w. Where the machine's acknowledgement doesn't pass us,
+// and where GitLab waits for none, the job is open until it is surely over.
+func (l *line) booking(j *job, w *waiter, now time.Time) store.RoutedJob {
+	b := store.RoutedJob{ID: j.id, Pool: w.who.Pool.Name, Machine: w.who.System, Begun: now, Until: j.until(now)}
+	if l.desk.opt.Fronted && j.wish.twoPhase && w.twoPhase {
+		b.ConfirmWithin = route.ConfirmWithin
+	}
+	return b
 }
 
 // elsewhere decides what becomes of j after its booking has failed: another machine may
@@ -180,7 +189,8 @@ func (l *line) settle(ctx context.Context, j *job, w *waiter, d delivery) {
 		l.used(w.who.System, now)
 		l.desk.events.given(j.held(), GivenInfo{Pool: w.who.Pool.Name, Machine: w.who.System, Waited: now.Sub(j.foundAt), Relayed: w.relayed})
 	case unknown:
-		// The machine may run it: it stays booked, and GitLab decides.
+		// The machine may run it: it stays booked until it is confirmed or can't be any more,
+		// and GitLab decides.
 		l.desk.events.left(j.held(), "the replica that was to pass it on to the machine did not say whether it could")
 	case unwritten, broken:
 		j.doubtful = d == broken && j.wish.twoPhase // about another one GitLab can't be asked

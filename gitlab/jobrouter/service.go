@@ -57,31 +57,61 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 	}, s)
 }
 
-// getJob answers a runner.
+// getJob answers a runner. Its stack is a good part of what a waiting call costs, and one
+// that has grown stays: what needs a deep one comes before, on another.
 func (s *Service) getJob(_ any, stream grpc.ServerStream) (err error) {
 	c := &call{stream: stream}
-	defer func() {
-		if v := recover(); v != nil {
-			s.desk.events.panicked(v, debug.Stack())
-			err = c.apologize()
-		}
-	}()
-	w, told := s.open(c)
-	if w == nil {
+	defer s.recovered(c, &err)
+	begun := make(chan error, 1)
+	go s.begin(c, begun)
+	if told := <-begun; c.waiter == nil {
 		return told
+	}
+	defer c.leave()
+	return c.tell(s.desk.wait(stream.Context(), c.waiter, 0), c.waiter.requestID)
+}
+
+// recovered ends a call that has panicked in the way that a runner takes for health.
+func (s *Service) recovered(c *call, told *error) {
+	if v := recover(); v != nil {
+		s.desk.events.panicked(v, debug.Stack())
+		*told = c.apologize()
+	}
+}
+
+// begin is admit on a stack of its own.
+func (s *Service) begin(c *call, begun chan<- error) {
+	var told error
+	defer func() { begun <- told }()
+	defer s.recovered(c, &told)
+	told = s.admit(c)
+}
+
+// admit reads a question and lets it wait. If the call then has no waiter, the runner has
+// been told what there is to tell, or is told the error.
+func (s *Service) admit(c *call) error {
+	w, err := s.open(c)
+	if w == nil {
+		return err
 	}
 	leave, ok := s.desk.enter()
 	if !ok {
 		s.refuse(w.who, "too many questions are open", "no job")
 		return c.send(answer{requestID: w.requestID})
 	}
-	defer leave()
+	defer func() {
+		if c.waiter == nil {
+			leave()
+		}
+	}()
 	if err := s.desk.opt.Contacts.Admit(*w.who, s.desk.opt.Now()); err != nil {
 		s.refuse(w.who, err.Error(), "no job")
 		return c.send(answer{requestID: w.requestID})
 	}
-	defer s.desk.opt.Contacts.Waiting(*w.who)()
-	return c.tell(s.desk.wait(stream.Context(), w, 0), w.requestID)
+	done := s.desk.opt.Contacts.Waiting(*w.who)
+	c.leave = func() { done(); leave() }
+	c.waiter = w
+	return nil
 }
 
 // open reads a question. Without a waiter, the error is what the caller is told: one
@@ -108,10 +138,12 @@ func (s *Service) refuse(who *route.Caller, why, told string) {
 	s.desk.events.refused(RefusedInfo{Who: who, Why: why, Told: told})
 }
 
-// call is one call, and whether it was answered.
+// call is one call of a runner or of another replica, and whether it was answered.
 type call struct {
 	stream grpc.ServerStream
 	sent   bool
+	waiter *waiter // nil: it doesn't wait
+	leave  func()  // ends what waiting began
 }
 
 // tell gives a runner its answer, and settles the job in it.
@@ -164,8 +196,7 @@ func (c *call) send(a answer) error {
 	return c.stream.SendMsg(&jobrouterpb.GetJobResponse{JobResponse: a.body})
 }
 
-// apologize ends a call whose handler has failed in the way that a runner takes for
-// health: there is no job now.
+// apologize says that there is no job now, unless the call was answered.
 func (c *call) apologize() error {
 	if c.sent {
 		return nil

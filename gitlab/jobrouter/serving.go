@@ -16,9 +16,9 @@ const (
 	// MaxMessageBytes bounds a question [bytes]. GitLab takes 32 KiB, and is to say so
 	// itself: beyond this bound a runner would be told ResourceExhausted.
 	MaxMessageBytes = 256 << 10
-	// writeBufferBytes is what a connection may keep for writing [bytes]. Reading is
-	// unbuffered: a question is one small frame, and a buffer of grpc-go's default 32 KiB
-	// would be most of what a waiting call costs.
+	// writeBufferBytes is what a connection writes at once [bytes]; it has such a buffer
+	// only while it does. Reading is unbuffered: a question is one small frame, and a
+	// buffer of grpc-go's default 32 KiB would be most of what a waiting call costs.
 	writeBufferBytes = 4 << 10
 	// runnerPings is how often a runner may ping: it does so every 55 s, without calls
 	// too. grpc-go's default would cut it off for that.
@@ -32,6 +32,8 @@ func ServerOptions(tls *tls.Config) []grpc.ServerOption {
 		grpc.Creds(tunnelCredentials(tls)),
 		grpc.ReadBufferSize(0),
 		grpc.WriteBufferSize(writeBufferBytes),
+		// Runners repeat their headers rarely; remembered, they would lie around meanwhile.
+		grpc.HeaderTableSize(0),
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: runnerPings, PermitWithoutStream: true}),
 	}
@@ -52,7 +54,7 @@ type mixedCredentials struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (m *mixedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if _, ok := conn.(tunnelConn); ok {
+	if _, ok := conn.(*tunnelConn); ok {
 		return insecure.NewCredentials().ServerHandshake(conn)
 	}
 	return m.TransportCredentials.ServerHandshake(conn)

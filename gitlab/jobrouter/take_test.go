@@ -55,8 +55,8 @@ func TestAKeptJobIsTakenByAMachineThatAsksDirectly(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 	require.Contains(t, string(job), fmt.Sprintf(`"id":%d`, id))
 	require.Empty(t, w.desk.Held())
-	books, err := w.store.Routed(t.Context(), "linux")
+	books, err := w.store.Routed(t.Context(), "linux", true)
 	require.NoError(t, err)
-	require.Len(t, books["s_one"].Open, 1)
-	require.Empty(t, books["s_gone"].Open)
+	require.Len(t, books.Machines["s_one"].Open, 1)
+	require.Empty(t, books.Machines["s_gone"].Open)
 }

@@ -1,7 +1,6 @@
 package jobrouter
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"slices"
@@ -50,13 +49,13 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the WebSocket subprotocol "+tunnelProtocol+" is needed", http.StatusBadRequest)
 		return
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{tunnelProtocol}, CompressionMode: websocket.CompressionDisabled})
+	raw := &hijack{ResponseWriter: w}
+	ws, err := websocket.Accept(raw, r, &websocket.AcceptOptions{Subprotocols: []string{tunnelProtocol}, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return // it was answered
 	}
-	// Not the request's context: it ends when this returns, and the tunnel lives on.
-	conn := tunnelConn{websocket.NetConn(context.Background(), ws, websocket.MessageBinary)}
-	ws.SetReadLimit(maxTunnelMessage) // NetConn has lifted it
+	ws.SetReadLimit(maxTunnelMessage)
+	conn := newTunnelConn(ws, raw.conn)
 	timer := time.NewTimer(acceptWithin)
 	defer timer.Stop()
 	select {
@@ -73,9 +72,6 @@ func offers(headers []string, protocol string) bool {
 		return slices.ContainsFunc(strings.Split(list, ","), func(p string) bool { return strings.TrimSpace(p) == protocol })
 	})
 }
-
-// tunnelConn is a connection in a WebSocket. TLS, if there is any, is around it.
-type tunnelConn struct{ net.Conn }
 
 // Accept implements net.Listener.
 func (t *Tunnel) Accept() (net.Conn, error) {

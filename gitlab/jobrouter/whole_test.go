@@ -148,9 +148,9 @@ func TestRunnersRunTheirJobsThroughTheRouter(t *testing.T) {
 			for _, c := range w.gitlab.CallsTo(gitlabtest.RouteRequestJob) {
 				require.Equal(t, "a", c.Header.Get("X-Spillway-Replica"), "one asks for all")
 			}
-			books, err := w.store.Routed(t.Context(), "linux")
+			books, err := w.store.Routed(t.Context(), "linux", true)
 			require.NoError(t, err)
-			require.Equal(t, 6, books["s_one"].Uses+books["s_two"].Uses)
+			require.Equal(t, 6, books.Machines["s_one"].Uses+books.Machines["s_two"].Uses)
 
 			// And a drained router is as if there were none.
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

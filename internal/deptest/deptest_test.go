@@ -21,7 +21,7 @@ const module = "github.com/spillway-ci/spillway"
 
 // cores are the packages that decide. Their answer depends on their arguments and
 // on nothing else, so that it can be replayed, simulated and explained.
-var cores = []string{"", "/router", "/demand", "/scaler/policy", "/scaler/roster", "/scaler/evidence"}
+var cores = []string{"", "/router", "/demand", "/scaler/policy", "/scaler/roster", "/scaler/evidence", "/admission", "/cells"}
 
 // coreImports is all that a core may import besides other cores.
 var coreImports = []string{
@@ -160,7 +160,7 @@ func TestImportDirections(t *testing.T) {
 		{"cloud.google.com/go", []string{"/providers/gcemig", "/cmd/plugins/gcemig"}, "cloud SDKs live in plugins only"},
 		{"github.com/hashicorp/go-plugin", []string{"/plugin-sdk", "/providers", "/internal/program", "/internal/fleetingstand"}, "the process boundary is the SDK's and the host's"},
 		{module + "/scaler", []string{"/scaler", "/server", "/controlplane", "/cmd/controlplane", "/internal", "/config"}, "an adapter or a core never imports the loop that uses it"},
-		{module + "/router/session", []string{"/router/session", "/server", "/controlplane", "/cmd/controlplane", "/internal"}, "an adapter never imports a shell"},
+		{module + "/router/session", []string{"/router/session", "/coordinator", "/server", "/controlplane", "/cmd/controlplane", "/internal"}, "an adapter never imports a shell"},
 		{module + "/server", []string{"/server", "/controlplane", "/cmd/controlplane"}, "listeners are the outermost layer"},
 	}
 	for _, p := range list(t) {

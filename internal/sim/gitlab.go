@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/gitlab/route"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	"github.com/spillway-ci/spillway/router"
@@ -157,7 +158,8 @@ func (g *gitlab) ask(r *runner) {
 	g.offer()
 }
 
-// book writes down a job that we hand on. What can't be written down is not handed on.
+// book writes down a job that we hand on, and that its machine has it, which a runner
+// says before it begins. What can't be written down is not handed on.
 func (g *gitlab) book(r *runner, id spillway.JobID) bool {
 	w := g.world
 	if w.story.Mode != scenario.Route {
@@ -166,8 +168,14 @@ func (g *gitlab) book(r *runner, id spillway.JobID) bool {
 	if w.anyReplica() == nil {
 		return false
 	}
-	begun, err := w.store.BeginRouted(store.RoutedJob{ID: id, Pool: r.pool, Machine: r.id, Begun: w.now, Until: w.now.Add(bookFor)})
-	return begun && err == nil
+	begun, err := w.store.BeginRouted(store.RoutedJob{
+		ID: id, Pool: r.pool, Machine: r.id, Begun: w.now, Until: w.now.Add(bookFor), ConfirmWithin: route.ConfirmWithin,
+	})
+	if !begun || err != nil {
+		return false
+	}
+	said, err := w.store.ConfirmRouted(id)
+	return said == store.Confirmed && err == nil
 }
 
 // strike ends a job in the book, again and again until that is on record.

@@ -71,12 +71,13 @@ func TestRandomStories(t *testing.T) {
 // randomStory is an hour in which much goes wrong, and nine in which nothing does.
 func randomStory(seed uint64) string {
 	g := storyTeller{rng: rand.New(rand.NewPCG(seed, 1))}
+	routing := storyTeller{rng: rand.New(rand.NewPCG(seed, 2))}
 	g.linef("seed: %d\nduration: 10h\nreplicas: %d\nconfig:\n  pools:", seed, g.between(1, 3))
 	g.pools = g.between(1, 3)
 	for i := range g.pools {
 		tags, capacity := fmt.Sprintf("[common, p%d]", i), g.pick(1, 1, 4)
-		g.linef("    - name: p%d\n      capability: {tags: %s}\n      priority: %d\n      capacity_per_instance: %d\n      policy: {max: %d, idle_time: %s, idle_count: 0, max_uses: %d}",
-			i, tags, g.between(0, 1), capacity, g.between(2, 10), g.word("0s", "30s", "10m"), g.pick(0, 0, 0, 3*capacity))
+		g.linef("    - name: p%d\n      capability: {tags: %s}\n      priority: %d\n      capacity_per_instance: %d\n      spill_after: %s\n      policy: {max: %d, idle_time: %s, idle_count: 0, max_uses: %d}",
+			i, tags, g.between(0, 1), capacity, routing.word("0s", "0s", "30s", "5m"), g.between(2, 10), g.word("0s", "30s", "10m"), g.pick(0, 0, 0, 3*capacity))
 	}
 	g.linef("cloud:")
 	for i := range g.pools {
@@ -85,7 +86,8 @@ func randomStory(seed uint64) string {
 	g.linef("jobs:")
 	for i := range g.between(2, 8) {
 		tag := g.word("common", fmt.Sprintf("p%d", g.between(0, g.pools-1)))
-		g.linef("  - {at: %ds, id: j%d, count: %d, tags: [%s], duration: %ds}", g.between(0, 3000), i, g.between(1, 12), tag, g.pick(5, 60, 300, 900))
+		g.linef("  - {at: %ds, id: j%d, count: %d, tags: [%s], project: %d, duration: %ds}",
+			g.between(0, 3000), i, g.between(1, 12), tag, routing.between(0, 2), g.pick(5, 60, 300, 900))
 	}
 	g.linef("events:")
 	for range g.between(3, 8) {

@@ -120,6 +120,8 @@ func (r *replica) setPools(c *config.Config) {
 	r.leases = scaler.NewLeases(w.store, r.name, names, r.events)
 	r.leases.Renew(w.ctx, w.now)
 	r.engine.SetPools(w.pools())
+	r.engine.SetPeers(len(w.replicas) > 1)
+	w.store.Ages = r.engine.Ages()
 }
 
 // machines are the store's, or what is known of them from everywhere.
@@ -187,6 +189,7 @@ func (r *replica) look(wants func(pool string) bool) {
 	w := r.world
 	r.last = r.fleet.Observe(w.ctx, w.now, r.pools)
 	w.rec.looked(r.last)
+	r.engine.SetRoom(r.last.Rooms())
 	for _, p := range r.pools {
 		if w.now.Before(r.hung[p.Name()]) || !wants(p.Name()) {
 			continue

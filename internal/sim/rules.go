@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/internal/scenario"
+	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler"
@@ -336,30 +338,45 @@ func (c *rules) jobChanged(j *jobStory, to spillway.JobState) bool {
 }
 
 // dispatched checks I11: nobody of a lower priority got a job while somebody of a
-// higher one that could take it is free.
+// higher one that could take it is free; nor, in the job's first moment, while somebody
+// of another replica is.
 func (c *rules) dispatched(s *session, given []router.Assignment) {
 	if len(given) == 0 || len(c.world.config.Pools) == 1 || c.world.gitlab != nil {
 		return
 	}
 	pools := c.world.pools()
-	free := make(map[string]bool)
-	for _, m := range s.engine.Machines() {
-		p, _ := c.world.config.Pool(m.Pool)
-		usedUp := p.Policy.MaxUses > 0 && m.Uses >= p.Policy.MaxUses
-		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && m.InUse() < m.Capacity && !usedUp {
-			free[m.Pool] = true
+	here, elsewhere := c.free(s, c.world.now), make(map[string]bool)
+	for _, r := range c.world.replicas {
+		if r.working() && &r.session != s && c.world.store.Fault == memstore.Healthy {
+			maps.Copy(elsewhere, c.free(&r.session, c.world.now.Add(-router.RemoteFresh))) // what is younger need not be known
 		}
 	}
 	for i := range given {
 		m, _ := s.engine.Machine(given[i].Machine)
 		at := slices.IndexFunc(pools, func(p spillway.Pool) bool { return p.Name == m.Pool })
+		young := c.world.now.Sub(given[i].Job.SubmittedAt) < router.RemotePatience
 		for j := range pools {
-			if at >= 0 && free[pools[j].Name] && pools[j].Priority < pools[at].Priority &&
+			name := pools[j].Name
+			if at >= 0 && (here[name] || young && elsewhere[name]) && pools[j].Priority < pools[at].Priority &&
 				router.Match(&pools[j].Capability, &given[i].Job.Requirement).OK() {
-				c.broken("I11", "job %s went to %s while %s has a free place", given[i].Ref.ID, m.ID, pools[j].Name)
+				c.broken("I11", "job %s went to %s while %s has a free place", given[i].Ref.ID, m.ID, name)
 			}
 		}
 	}
+}
+
+// free is the pools of which a machine of a replica has a free place, and has done
+// nothing since a time.
+func (c *rules) free(s *session, since time.Time) map[string]bool {
+	free := make(map[string]bool)
+	for _, m := range s.engine.Machines() {
+		p, _ := c.world.config.Pool(m.Pool)
+		usedUp := p.Policy.MaxUses > 0 && m.Uses >= p.Policy.MaxUses
+		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && m.InUse() < m.Capacity && !usedUp && !m.LastUsedAt.After(since) {
+			free[m.Pool] = true
+		}
+	}
+	return free
 }
 
 // step checks I6 now and then: no job stays in a state for ever.

@@ -137,6 +137,9 @@ func (s *session) dispatch() {
 	w := s.world
 	for {
 		wants := s.engine.Plan(w.now)
+		if len(wants) == 0 && s.engine.RemoteWanted(w.now) && s.lookAround() {
+			continue
+		}
 		if len(wants) == 0 {
 			return
 		}
@@ -151,6 +154,29 @@ func (s *session) dispatch() {
 			return // counted again when the store is back
 		}
 	}
+}
+
+// lookAround reads what other replicas have free. It reports whether the store told.
+func (s *session) lookAround() bool {
+	w := s.world
+	all, err := w.store.Machines(w.ctx)
+	if err != nil {
+		return false
+	}
+	var places []router.RemotePlaces
+	for i := range all {
+		m := &all[i]
+		if m.Replica == s.replica.name || !m.TakesJobs() {
+			continue
+		}
+		free := m.Capacity - m.InUse()
+		if p, _ := w.config.Pool(m.Pool); p.Policy.MaxUses > 0 {
+			free = min(free, p.Policy.MaxUses-m.Uses)
+		}
+		places = append(places, router.RemotePlaces{Pool: m.Pool, Free: max(0, free), At: m.HeardAt})
+	}
+	s.engine.SetRemote(w.now, places)
+	return true
 }
 
 // deliver sends a job to its machine, which accepts and starts it.
@@ -251,6 +277,9 @@ func (s *session) arm() {
 		s.alarm = time.Time{}
 		if s.replica.paused {
 			return // looked at on resuming
+		}
+		if ripe, ok := s.engine.RipensAt(); ok && !s.world.now.Before(ripe) {
+			s.countQueue() // some have waited for long enough by now
 		}
 		release, lost := s.engine.Expire(s.world.now)
 		s.release(release, false, "not accepted in time")

@@ -157,7 +157,7 @@ func (w *world) attribute(launchable func(s *site, t *truth) int) demand.Attribu
 		launch := launchable(s, &t)
 		supplies = append(supplies, demand.Supply{
 			Pool: pools[i].Name, Capability: pools[i].Capability, Priority: pools[i].Priority, CostPerJob: pools[i].CostPerJob,
-			Free: t.free, Booting: t.coming, Launchable: launch,
+			Free: t.free, Booting: t.coming, Launchable: launch, SpillAfter: pools[i].SpillAfter,
 		})
 	}
 	return demand.Attribute(w.waiting(), supplies, matches)

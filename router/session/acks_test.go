@@ -20,7 +20,7 @@ func TestAcksWaitForCompany(t *testing.T) {
 		s := &stream{}
 		s.out.limit = 10
 		s.out.send = func(m *runnerv1.RouterMessage) error { sent = append(sent, m); return nil }
-		ack := func(id spillway.JobID) *runnerv1.RouterMessage {
+		ack := func(id spillway.JobID) *runnerv1.StatusAck {
 			return statusAck(router.JobRef{ID: id, Attempt: 1}, false)
 		}
 		sentAfter := func(d *Dispatcher, wait time.Duration) (messages int, rest time.Duration) {
@@ -51,5 +51,60 @@ func TestAcksWaitForCompany(t *testing.T) {
 		require.Equal(t, 4, n)
 		require.Equal(t, sweepEvery, rest)
 		require.Empty(t, d.outcomes.acked.waiting)
+	})
+}
+
+// A machine that reads acknowledgements in assignments gets them there, and as messages
+// of their own where no assignment comes, in front of whatever else it is told, and
+// where there are more than one message should carry.
+func TestAssignmentsCarryAcks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []*runnerv1.RouterMessage
+		s := &stream{carries: true}
+		s.out.limit = 2 * maxCarriedAcks
+		s.out.send = func(m *runnerv1.RouterMessage) error { sent = append(sent, m); return nil }
+		ack := func(n int) {
+			for range n {
+				s.ack(time.Now(), statusAck(router.JobRef{ID: "1", Attempt: 1}, false))
+			}
+		}
+		told := func() []*runnerv1.RouterMessage {
+			synctest.Wait()
+			defer func() { sent = nil }()
+			return sent
+		}
+		assign := func() *runnerv1.RouterMessage {
+			return &runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Assign{Assign: &runnerv1.Assign{}}}
+		}
+		ack(2)
+		require.Empty(t, told())
+		s.send(assign())
+		got := told()
+		require.Len(t, got, 1)
+		require.Len(t, got[0].GetAssign().GetAcks(), 2)
+		s.send(assign())
+		got = told()
+		require.Len(t, got, 1)
+		require.Empty(t, got[0].GetAssign().GetAcks(), "once only")
+
+		ack(1)
+		s.send(&runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Drain{Drain: &runnerv1.Drain{}}})
+		got = told()
+		require.Len(t, got, 2)
+		require.NotNil(t, got[0].GetStatusAck())
+		require.NotNil(t, got[1].GetDrain())
+
+		ack(2)
+		s.flush()
+		got = told()
+		require.Len(t, got, 2)
+		require.NotNil(t, got[1].GetStatusAck())
+
+		ack(maxCarriedAcks + 1)
+		s.send(assign())
+		got = told()
+		require.Len(t, got, 2)
+		require.NotNil(t, got[0].GetStatusAck())
+		require.Len(t, got[1].GetAssign().GetAcks(), maxCarriedAcks)
 	})
 }

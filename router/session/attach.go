@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc/status"
 
@@ -23,6 +24,8 @@ type Attached struct {
 	cancel   context.CancelFunc
 	said     chan *runnerv1.RunnerMessage
 	told     chan *runnerv1.RouterMessage
+	left     chan struct{} // closed by Leave
+	leave    sync.Once
 	finished chan struct{} // closed when the conversation is over
 	err      error         // why; read after finished
 }
@@ -33,6 +36,7 @@ func (r *Runners) Attach(ctx context.Context, pool spillway.Pool) *Attached {
 	a := &Attached{
 		said:     make(chan *runnerv1.RunnerMessage, attachedMessages),
 		told:     make(chan *runnerv1.RouterMessage, attachedMessages),
+		left:     make(chan struct{}),
 		finished: make(chan struct{}),
 	}
 	a.ctx, a.cancel = context.WithCancel(ctx)
@@ -46,6 +50,11 @@ func (r *Runners) Attach(ctx context.Context, pool spillway.Pool) *Attached {
 
 // Send says m to the router.
 func (a *Attached) Send(m *runnerv1.RunnerMessage) error {
+	select {
+	case <-a.finished: // already over, whatever there is room for
+		return a.ended()
+	default:
+	}
 	select {
 	case a.said <- m:
 		return nil
@@ -73,6 +82,12 @@ func (a *Attached) Recv() (*runnerv1.RouterMessage, error) {
 	}
 }
 
+// Leave is Close for a machine that has said all: what it has sent is heard first.
+func (a *Attached) Leave() {
+	a.leave.Do(func() { close(a.left) })
+	<-a.finished
+}
+
 // Close ends the conversation and waits until it is over. The machine's jobs stay its own
 // for the grace of a machine without a stream.
 func (a *Attached) Close() {
@@ -98,6 +113,13 @@ func (e attachedEnd) Recv() (*runnerv1.RunnerMessage, error) {
 		return m, nil
 	case <-e.a.ctx.Done():
 		return nil, e.a.ctx.Err()
+	case <-e.a.left:
+	}
+	select {
+	case m := <-e.a.said:
+		return m, nil
+	default:
+		return nil, io.EOF
 	}
 }
 

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"io"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,5 +78,24 @@ func endOf(a *session.Attached) error {
 		if _, err := a.Recv(); err != nil {
 			return err
 		}
+	}
+}
+
+// What a machine says before it leaves is heard.
+func TestAnAttachedMachineLeavesInOrder(t *testing.T) {
+	p := startPlane(t, planeConfig{})
+	for i := range 50 {
+		a := p.attach("m")
+		id := strconv.Itoa(i)
+		p.mustPush(job(id))
+		assign := hears(p, a, (*runnerv1.RouterMessage).GetAssign)
+		require.Equal(t, id, assign.GetJob().GetId())
+		p.tell(a, &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobStatus{JobStatus: &runnerv1.JobStatus{
+			JobId: id, Attempt: assign.GetAttempt(), Result: &typesv1.JobResult{State: typesv1.JobState_JOB_STATE_COMPLETED},
+		}}})
+		a.Leave()
+		a.Leave()
+		require.ErrorIs(t, endOf(a), io.EOF)
+		p.waitFor(id, typesv1.JobState_JOB_STATE_COMPLETED)
 	}
 }

@@ -149,6 +149,9 @@ func (d *dispatchBench) runner(b *testing.B, id string, registered func()) {
 			case m.GetRegistered() != nil:
 				registered()
 			case m.GetAssign() != nil:
+				for range m.GetAssign().GetAcks() {
+					d.current.Load().one()
+				}
 				_ = rpc.Send(doneWith(m.GetAssign()))
 			case m.GetStatusAck() != nil:
 				d.current.Load().one()
@@ -265,6 +268,6 @@ func openStream(b *testing.B, addr, id string) runnerv1.RunnerService_ConnectCli
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer "+linuxToken)
 	rpc, err := runnerv1.NewRunnerServiceClient(conn).Connect(ctx)
 	require.NoError(b, err)
-	require.NoError(b, rpc.Send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{MachineId: id, Capacity: 1}}}))
+	require.NoError(b, rpc.Send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: &runnerv1.Register{MachineId: id, Capacity: 1, AcksInAssign: true}}}))
 	return rpc
 }

@@ -23,25 +23,25 @@ type Feed interface {
 	Subscribe(ctx context.Context) (<-chan store.EventBatch, error)
 }
 
-// changes shares one subscription among all watchers. It exists only while somebody
-// watches: reading every change of every job is not free.
+// changes shares one subscription among all who listen. It exists only while somebody
+// does: reading every change of every job is not free.
 type changes struct {
 	feed Feed
 
 	mu struct {
 		sync.Mutex
-		byID     map[spillway.JobID]map[*watcher]struct{}
-		everyJob map[*watcher]struct{}
-		watchers int
-		cancel   context.CancelFunc // of the subscription; nil = none
+		byID      map[spillway.JobID]map[listener]struct{}
+		everyJob  map[listener]struct{}
+		listeners map[listener]struct{}
+		cancel    context.CancelFunc // of the subscription; nil = none
 	}
 }
 
-// watcher is one caller of Watch.
-type watcher struct {
-	ids     []spillway.JobID // empty: every job
-	changes chan change
-	slow    func() // ends a caller that is too slow; it may be called more than once
+// listener is a caller that wants to know what becomes of jobs.
+type listener interface {
+	// offer hands a change over without waiting; false when the listener does not keep
+	// up, and shall hear no more.
+	offer(ch change) bool
 }
 
 // change is a job's new state; nil when some may have been missed.
@@ -49,70 +49,90 @@ type change struct{ record *spillway.JobRecord }
 
 func newChanges(feed Feed) *changes {
 	c := &changes{feed: feed}
-	c.mu.byID = make(map[spillway.JobID]map[*watcher]struct{})
-	c.mu.everyJob = make(map[*watcher]struct{})
+	c.mu.byID = make(map[spillway.JobID]map[listener]struct{})
+	c.mu.everyJob = make(map[listener]struct{})
+	c.mu.listeners = make(map[listener]struct{})
 	return c
 }
 
-// join makes w hear of all changes from now on.
-func (c *changes) join(w *watcher) error {
+// join makes l one of those who listen. It hears of nothing yet; leave ends it.
+func (c *changes) join(l listener) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.watchers >= maxWatchers {
-		return status.Errorf(codes.ResourceExhausted, "%d watchers are connected: try again later", c.mu.watchers)
+	if len(c.mu.listeners) >= maxWatchers {
+		return status.Errorf(codes.ResourceExhausted, "%d watchers are connected: try again later", len(c.mu.listeners))
 	}
 	if c.mu.cancel == nil {
-		// Not the caller's context: the subscription outlives it if others join.
-		ctx, cancel := context.WithCancel(context.Background())
-		batches, err := c.feed.Subscribe(ctx)
-		if err != nil {
-			cancel()
-			return storeStatus(err)
+		if err := c.subscribe(); err != nil {
+			return err
 		}
-		c.mu.cancel = cancel
-		go c.follow(ctx, batches)
 	}
-	c.mu.watchers++
-	c.list(w)
+	c.mu.listeners[l] = struct{}{}
 	return nil
 }
 
-func (c *changes) list(w *watcher) {
-	if len(w.ids) == 0 {
-		c.mu.everyJob[w] = struct{}{}
+// subscribe is called under the lock.
+func (c *changes) subscribe() error {
+	// Not the caller's context: the subscription outlives it if others join.
+	ctx, cancel := context.WithCancel(context.Background())
+	batches, err := c.feed.Subscribe(ctx)
+	if err != nil {
+		cancel()
+		return storeStatus(err)
 	}
-	for _, id := range w.ids {
-		if c.mu.byID[id] == nil {
-			c.mu.byID[id] = make(map[*watcher]struct{})
-		}
-		c.mu.byID[id][w] = struct{}{}
-	}
+	c.mu.cancel = cancel
+	go c.follow(ctx, batches)
+	return nil
 }
 
-// leave ends what join began; the subscription ends with its last watcher.
-func (c *changes) leave(w *watcher) {
+// hearAll makes l, which has joined, hear of all changes from now on.
+func (c *changes) hearAll(l listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unlist(w)
-	if c.mu.watchers--; c.mu.watchers == 0 && c.mu.cancel != nil {
-		c.mu.cancel()
-		c.mu.cancel = nil
+	c.mu.everyJob[l] = struct{}{}
+}
+
+// hear makes l, which has joined, hear of all changes of jobs from now on.
+func (c *changes) hear(l listener, ids []spillway.JobID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if c.mu.byID[id] == nil {
+			c.mu.byID[id] = make(map[listener]struct{})
+		}
+		c.mu.byID[id][l] = struct{}{}
 	}
 }
 
-func (c *changes) unlist(w *watcher) {
-	delete(c.mu.everyJob, w)
-	for _, id := range w.ids {
-		delete(c.mu.byID[id], w)
+// unhear ends hear for some jobs.
+func (c *changes) unhear(l listener, ids ...spillway.JobID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.mu.byID[id], l)
 		if len(c.mu.byID[id]) == 0 {
 			delete(c.mu.byID, id)
 		}
 	}
 }
 
+// leave ends what join began, for a listener that hears of these jobs at most; the
+// subscription ends with the last one.
+func (c *changes) leave(l listener, ids []spillway.JobID) {
+	c.unhear(l, ids...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.mu.everyJob, l)
+	delete(c.mu.listeners, l)
+	if len(c.mu.listeners) == 0 && c.mu.cancel != nil {
+		c.mu.cancel()
+		c.mu.cancel = nil
+	}
+}
+
 // follow hands on what the subscription brings until it ends. When the store has
-// ended it, and not we, those who watch are told that they have missed something;
-// the next to come subscribes anew.
+// ended it, and not we, those who listen are told that they have missed something; the
+// next to come subscribes anew.
 func (c *changes) follow(ctx context.Context, batches <-chan store.EventBatch) {
 	for batch := range batches {
 		c.deal(batch)
@@ -135,36 +155,24 @@ func (c *changes) deal(batch store.EventBatch) {
 	}
 	for i := range batch.Events {
 		ch := change{&batch.Events[i].Record}
-		for w := range c.mu.everyJob {
-			c.offer(w, ch)
+		for l := range c.mu.everyJob {
+			c.offer(l, ch)
 		}
-		for w := range c.mu.byID[ch.record.Job.ID] {
-			c.offer(w, ch)
+		for l := range c.mu.byID[ch.record.Job.ID] {
+			c.offer(l, ch)
 		}
 	}
 }
 
 func (c *changes) tellEverybody(ch change) {
-	told := make(map[*watcher]bool)
-	for w := range c.mu.everyJob {
-		c.offer(w, ch)
-	}
-	for _, watchers := range c.mu.byID {
-		for w := range watchers {
-			if !told[w] {
-				told[w] = true
-				c.offer(w, ch)
-			}
-		}
+	for l := range c.mu.listeners {
+		c.offer(l, ch)
 	}
 }
 
-// offer never waits: a watcher that does not keep up is ended, and hears no more.
-func (c *changes) offer(w *watcher, ch change) {
-	select {
-	case w.changes <- ch:
-	default:
-		c.unlist(w)
-		w.slow()
+// offer never waits: whoever does not keep up hears no more.
+func (c *changes) offer(l listener, ch change) {
+	if _, hears := c.mu.listeners[l]; hears && !l.offer(ch) {
+		delete(c.mu.listeners, l)
 	}
 }

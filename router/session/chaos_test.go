@@ -151,7 +151,7 @@ func (m *chaoticMachine) oneStream() {
 	r := m.p.open(linuxToken)
 	defer r.conn.Close()
 	defer r.end()
-	reg := &runnerv1.Register{MachineId: m.id, Capacity: 3}
+	reg := &runnerv1.Register{MachineId: m.id, Capacity: 3, AcksInAssign: m.rng.IntN(2) == 0}
 	for id, attempt := range m.has {
 		reg.Running = append(reg.Running, &runnerv1.RunningJob{JobId: id, Attempt: attempt})
 	}
@@ -206,14 +206,11 @@ func (m *chaoticMachine) take(r *runner, message *runnerv1.RouterMessage) {
 	case message.GetCancelJob() != nil:
 		m.giveUp(message.GetCancelJob().GetJobId(), message.GetCancelJob().GetAttempt())
 	case message.GetStatusAck() != nil:
-		ack := message.GetStatusAck()
-		if m.ended[ack.GetJobId()] == ack.GetAttempt() {
-			delete(m.ended, ack.GetJobId())
-			if !ack.GetStale() {
-				m.ledger.stored(ack.GetJobId())
-			}
-		}
+		m.acknowledged(message.GetStatusAck())
 	case message.GetAssign() != nil:
+		for _, ack := range message.GetAssign().GetAcks() {
+			m.acknowledged(ack)
+		}
 		id, attempt := message.GetAssign().GetJob().GetId(), message.GetAssign().GetAttempt()
 		if !m.calm() && m.rng.IntN(6) == 0 {
 			_ = r.rpc.Send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobRefused{JobRefused: &runnerv1.JobRefused{
@@ -224,6 +221,16 @@ func (m *chaoticMachine) take(r *runner, message *runnerv1.RouterMessage) {
 		m.has[id] = attempt
 		m.ledger.began(id, m.id)
 		_ = r.rpc.Send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobAccepted{JobAccepted: &runnerv1.JobAccepted{JobId: id, Attempt: attempt}}})
+	}
+}
+
+func (m *chaoticMachine) acknowledged(ack *runnerv1.StatusAck) {
+	if m.ended[ack.GetJobId()] != ack.GetAttempt() {
+		return
+	}
+	delete(m.ended, ack.GetJobId())
+	if !ack.GetStale() {
+		m.ledger.stored(ack.GetJobId())
 	}
 }
 

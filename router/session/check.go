@@ -71,6 +71,9 @@ func checkMessage(m *runnerv1.RunnerMessage) error {
 	case *runnerv1.RunnerMessage_JobAccepted:
 		return checkAttempt(m.JobAccepted.GetJobId(), m.JobAccepted.GetAttempt())
 	case *runnerv1.RunnerMessage_JobRefused:
+		if code := m.JobRefused.GetCode(); runnerv1.RefusalCode_name[int32(code)] == "" {
+			return badMessage("refusal code %d: this router doesn't know it", code)
+		}
 		return checkAttempt(m.JobRefused.GetJobId(), m.JobRefused.GetAttempt())
 	case *runnerv1.RunnerMessage_JobStatus:
 		if err := checkAttempt(m.JobStatus.GetJobId(), m.JobStatus.GetAttempt()); err != nil {

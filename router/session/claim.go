@@ -24,6 +24,9 @@ func (d *Dispatcher) plan(now time.Time) time.Duration {
 	if rest := d.claims.retry.rest(now); rest > 0 {
 		return rest
 	}
+	if at, ok := d.engine.RipensAt(); ok && !now.Before(at) {
+		d.counts.due = true // to know which jobs have waited for long enough by now
+	}
 	for d.claims.underWay < maxClaims {
 		if len(d.claims.planned) == 0 {
 			d.claims.planned = d.engine.Plan(now)
@@ -61,6 +64,7 @@ func (c *claims) take(limit int) []router.ClaimWant {
 }
 
 func (d *Dispatcher) claim(wants []router.ClaimWant) {
+	d.admittedOnly(wants)
 	d.claims.underWay++
 	d.beside(func(ctx context.Context) func(time.Time) {
 		began := time.Now()
@@ -84,6 +88,7 @@ func (d *Dispatcher) claimed(now time.Time, wants []router.ClaimWant, got []rout
 		d.trouble("claim", err)
 		d.counts.due = true // the engine takes what was not got for gone
 	}
+	got = d.cancels.withoutCanceled(got)
 	assign, giveBack := d.engine.Claimed(now, wants, got)
 	for i := range assign {
 		d.assign(now, &assign[i])
@@ -108,16 +113,18 @@ func jobsWanted(wants []router.ClaimWant) (n int) {
 func (d *Dispatcher) assign(now time.Time, a *router.Assignment) {
 	d.jobs[a.Ref.ID] = &heldJob{
 		ref: a.Ref, submittedAt: a.Job.SubmittedAt, assignedAt: now,
-		limit: d.opt.Timeouts.Of(spillway.Running, &a.Job, true),
+		limit: d.opt.Timeouts.Of(spillway.Running, &a.Job, true), handedOver: handedOver(&a.Job),
 	}
+	d.dispatched(&a.Job)
 	d.records.changed(a.Machine)
 	s := d.streams[a.Machine]
 	if s == nil {
 		return
 	}
+	d.jobs[a.Ref.ID].limit += s.pool.StartWithin
 	s.earn()
 	s.send(&runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Assign{Assign: &runnerv1.Assign{
-		Job: jobToProto(&a.Job), Attempt: int32(a.Ref.Attempt),
+		Job: jobToProto(&a.Job), Attempt: int32(a.Ref.Attempt), AloneFor: d.aloneFor(&a.Job),
 	}}})
 	tell(d.opt.Events.JobAssigned, JobAssigned{
 		Ref: a.Ref, Machine: a.Machine, Pool: s.pool.Name, Wait: now.Sub(a.Job.SubmittedAt),

@@ -44,6 +44,7 @@ func (d *Dispatcher) opened(now time.Time, s *stream) {
 			} else {
 				d.drains.due = true // without the store nobody is offered anything either
 			}
+			mine, others = d.cancels.split(mine, others)
 			for _, job := range mine {
 				keep = append(keep, job.ref)
 			}
@@ -117,13 +118,14 @@ func (d *Dispatcher) verify(ctx context.Context, s *stream, named []router.JobRe
 	var here []router.JobRef
 	held := make(map[router.JobRef]*heldJob)
 	for i, r := range records {
-		if r == nil || (!runsOn(r, s) && !startedUnseen(r, s)) || r.Attempt != named[i].Attempt {
+		if r == nil || (!runsOn(r, s) && !d.startedUnseen(r, s)) || r.Attempt != named[i].Attempt {
 			others = append(others, named[i])
 			continue
 		}
 		ref := refOfRecord(r)
 		here = append(here, ref)
 		held[ref] = d.heldJobOf(r)
+		held[ref].limit += s.pool.StartWithin
 	}
 	stale, err := d.store.Renew(ctx, here, d.opt.ClaimTTL)
 	if err != nil {
@@ -143,6 +145,7 @@ func (d *Dispatcher) heldJobOf(r *spillway.JobRecord) *heldJob {
 		submittedAt: r.Job.SubmittedAt,
 		assignedAt:  r.ClaimedAt,
 		limit:       d.opt.Timeouts.Of(spillway.Running, &r.Job, true),
+		handedOver:  handedOver(&r.Job),
 		started:     r.State == spillway.Running,
 		startedAt:   r.StartedAt,
 	}
@@ -154,10 +157,27 @@ func runsOn(r *spillway.JobRecord, s *stream) bool {
 }
 
 // startedUnseen reports whether a job may be on s's machine without its record saying
-// so: it was claimed for the pool, and its start is not written yet. A replica that was
-// killed in between has given it to one machine of the pool, which alone can say so.
-func startedUnseen(r *spillway.JobRecord, s *stream) bool {
-	return r.State == spillway.Assigned && r.Machine == "" && r.Pool == s.pool.Name
+// so: it was claimed for the pool or one like it, and its start is not written yet. A
+// replica that was killed in between has given it to one machine of these, which alone
+// can say so.
+func (d *Dispatcher) startedUnseen(r *spillway.JobRecord, s *stream) bool {
+	return r.State == spillway.Assigned && r.Machine == "" &&
+		(r.Pool == s.pool.Name || d.alike(r.Pool, s.pool.Name, &r.Job.Requirement))
+}
+
+// placeLabels is what labels say of where a machine is: the others are not kept, with
+// tens of thousands of machines.
+func placeLabels(labels map[string]string) map[string]string {
+	var kept map[string]string
+	for _, name := range []string{router.LabelZone, router.LabelDistance} {
+		if value := labels[name]; value != "" {
+			if kept == nil {
+				kept = make(map[string]string, 2)
+			}
+			kept[name] = value
+		}
+	}
+	return kept
 }
 
 func refOfRecord(r *spillway.JobRecord) router.JobRef {
@@ -171,6 +191,7 @@ func (d *Dispatcher) register(now time.Time, s *stream, running, superseded []ro
 	for range running {
 		s.earn()
 	}
+	delete(d.upkeep.ended, s.machine) // it is back, so that it can be lost another time only
 	s.registered = true
 	s.send(d.registered(s, superseded))
 	d.resumeDrain(s)
@@ -203,6 +224,7 @@ func (d *Dispatcher) introduced(now time.Time, s *stream) router.Machine {
 		Capacity:   s.capacity,
 		Replica:    d.opt.Replica,
 		Unhealthy:  unhealthyOf(s.register.GetUnhealthy()),
+		Labels:     placeLabels(s.register.GetLabels()),
 	}
 	if notice := s.register.GetInterruption(); notice != nil {
 		m.InterruptionKind, m.InterruptionDeadline = interruptionOf(now, notice)
@@ -228,7 +250,8 @@ func (d *Dispatcher) closed(now time.Time, s *stream, err error) {
 		return // a newer stream has taken over
 	}
 	delete(d.streams, s.machine)
-	if !s.registered {
+	// One that broke before it was taken in may have ended an older stream by then.
+	if m, known := d.engine.Machine(s.machine); !s.registered && (!known || !m.Connected) {
 		return
 	}
 	d.engine.Disconnect(now, s.machine)

@@ -75,13 +75,20 @@ func TestRecordsAreWrittenWhenSomebodyWaits(t *testing.T) {
 	require.Equal(t, opt.RecordsDelay, r.due(start, &opt))
 	require.LessOrEqual(t, r.due(start.Add(opt.RecordsDelay), &opt), time.Duration(0))
 
-	r.heartbeat("m3", true) // the first heartbeat of a drained machine
+	r.heartbeat("m3", true, true) // the first heartbeat of a drained machine
 	require.Contains(t, r.now, spillway.MachineID("m3"))
 	r.changed("m3")
 	require.NotContains(t, r.soon, spillway.MachineID("m3"), "a job that ends there is waited for")
-	r.heartbeat("m3", false)
+	r.heartbeat("m3", false, true)
 	r.changed("m4")
 	require.Contains(t, r.soon, spillway.MachineID("m4"))
+
+	r.news = false
+	r.heartbeat("m4", false, false)
+	require.False(t, r.news, "it is only there still")
+	r.heartbeat("m4", false, true)
+	r.heartbeat("m5", false, false)
+	require.True(t, r.news, "what one machine says is not made less by another")
 }
 
 func TestItemErrors(t *testing.T) {
@@ -94,24 +101,6 @@ func TestItemErrors(t *testing.T) {
 	require.ErrorIs(t, itemError([]error{store.ErrStaleAttempt}, 0, nil), store.ErrStaleAttempt)
 	require.True(t, settled(store.ErrUnknownJob))
 	require.False(t, settled(store.ErrUnknown))
-}
-
-// The records of one job in the order in which they happen.
-func TestProgressGrows(t *testing.T) {
-	states := []spillway.JobRecord{
-		{State: spillway.Pending},
-		{State: spillway.Routing, Attempt: 1},
-		{State: spillway.Admitted, Attempt: 1},
-		{State: spillway.Assigned, Attempt: 1},
-		{State: spillway.Running, Attempt: 1},
-		{State: spillway.Pending, Attempt: 1}, // its machine was lost
-		{State: spillway.Assigned, Attempt: 2},
-		{State: spillway.Running, Attempt: 2},
-		{State: spillway.Failed, Attempt: 2},
-	}
-	for i := 1; i < len(states); i++ {
-		require.Greater(t, progress(&states[i]), progress(&states[i-1]), "%d", i)
-	}
 }
 
 func TestHeadCutsNoCharacterInHalf(t *testing.T) {
@@ -208,6 +197,8 @@ func TestEventsPrintThemselvesAndNobodyNeedsToListen(t *testing.T) {
 		JobStarted{Machine: "m"},
 		JobLost{Machine: "m"},
 		JobFinished{Record: spillway.JobRecord{Machine: "m"}},
+		JobQuarantined{Detail: "m"},
+		JobRetried{Reason: "m"},
 		JobRejected{Detail: "m"},
 		JobsPushed{},
 		Dispatched{},

@@ -38,13 +38,17 @@ type Dispatcher struct {
 	poolNames []string  // in the order in which they are tried for an explanation
 
 	claims   claims
+	cancels  cancels
 	late     lateResults
 	drains   drains
+	remote   remotePlaces
 	outcomes outcomes
 	records  records
 	counts   counts
 	signals  signals
 	upkeep   upkeep
+	tunnels  tunnels                    // has a lock of its own
+	admitted map[spillway.JobClass]bool // whether a class's jobs need nobody's approval
 }
 
 // heldJob is what is remembered of a job while a machine of this replica has it,
@@ -56,6 +60,7 @@ type heldJob struct {
 	limit       time.Duration // how long it may run, the grace included
 	started     bool          // Running is written, or about to be
 	startedAt   time.Time
+	handedOver  bool // by another cell
 }
 
 // poolFace is a pool as its runners are told of it.
@@ -63,6 +68,8 @@ type poolFace struct {
 	fingerprint     spillway.Fingerprint
 	fingerprintText string
 	capability      spillway.Capability
+	priority        int
+	maxUses         int // jobs; 0 = no limit
 }
 
 // event is something that a stream or the JobService has to say.
@@ -73,10 +80,10 @@ type event struct {
 	err     error               // with streamClosed
 	pushed  []router.ClassCount // with jobsPushed
 	ended   []spillway.JobID    // with jobsCanceled
-	reason  string              // with jobsCanceled
 	pools   []spillway.Pool     // with poolsChanged
 
 	machines []spillway.MachineID // with machinesEnded
+	call     func(now time.Time)  // with called
 }
 
 type eventKind int
@@ -89,6 +96,7 @@ const (
 	jobsCanceled
 	poolsChanged
 	machinesEnded
+	called
 )
 
 // NewDispatcher returns a dispatcher over the store. Nothing happens before Run.
@@ -109,6 +117,7 @@ func NewDispatcher(store Store, opt Options) (*Dispatcher, error) {
 	d.engine = router.NewEngine(opt.Pools, router.Options{
 		AcceptTimeout: d.opt.Timeouts.Assigned,
 		SilentAfter:   d.opt.SilentAfter,
+		Weights:       d.opt.Weights,
 	})
 	d.facePools(opt.Pools)
 	d.outcomes.init()
@@ -116,6 +125,7 @@ func NewDispatcher(store Store, opt Options) (*Dispatcher, error) {
 	d.drains.init()
 	d.upkeep.gone = make(map[spillway.MachineID]time.Time)
 	d.upkeep.ended = make(map[spillway.MachineID]time.Time)
+	d.cancels.at = make(map[spillway.JobID]time.Time)
 	d.signals.init()
 	return d, nil
 }
@@ -141,6 +151,11 @@ func (d *Dispatcher) Fingerprint(pool string) string { return (*d.fingerprints.L
 // the stream up that talks too much; false when ctx ended first or the dispatcher
 // has.
 func (d *Dispatcher) put(ctx context.Context, e event) bool {
+	select {
+	case d.inbox <- e: // nearly always, and far cheaper than to wait for three things
+		return true
+	default:
+	}
 	select {
 	case d.inbox <- e:
 		return true
@@ -200,6 +215,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.ctx = ctx
 	defer d.shutDown()
 	d.follow("subscribe to pokes", d.store.Pokes, func(time.Time) { d.counts.due = true })
+	d.followCancels()
 	d.follow("subscribe to drain orders", d.store.DrainPokes, func(time.Time) { d.drains.due = true })
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
@@ -240,7 +256,7 @@ func (d *Dispatcher) act(now time.Time) time.Duration {
 	d.sweep(now)
 	next := d.plan(now)
 	for _, rest := range []time.Duration{
-		d.writeOutcomes(now), d.countQueue(now), d.writeRecords(now), d.keepClaims(now), d.flushAcks(now),
+		d.writeOutcomes(now), d.countQueue(now), d.writeRecords(now), d.keepClaims(now), d.flushAcks(now), d.followRemote(now),
 	} {
 		next = min(next, rest)
 	}
@@ -258,15 +274,17 @@ func (d *Dispatcher) handle(now time.Time, e event) {
 		d.closed(now, e.stream, e.err)
 	case jobsPushed:
 		for i := range e.pushed {
-			d.engine.AddPending(e.pushed[i])
+			d.pushedHere(e.pushed[i])
 		}
 	case jobsCanceled:
-		d.canceled(now, e.ended, e.reason)
+		d.canceled(now, e.ended)
 	case poolsChanged:
 		d.engine.SetPools(e.pools)
 		d.facePools(e.pools)
 	case machinesEnded:
 		d.ended(now, e.machines)
+	case called:
+		e.call(now)
 	}
 }
 
@@ -274,13 +292,16 @@ func (d *Dispatcher) facePools(pools []spillway.Pool) {
 	d.pools = make(map[string]poolFace, len(pools))
 	for i := range pools {
 		fp := pools[i].Capability.Fingerprint()
-		d.pools[pools[i].Name] = poolFace{fp, fp.String(), pools[i].Capability.Normalize()}
+		d.pools[pools[i].Name] = poolFace{
+			fp, fp.String(), pools[i].Capability.Normalize(), pools[i].Priority, pools[i].MaxUses,
+		}
 	}
 	texts := make(map[string]string, len(pools))
 	for name, face := range d.pools {
 		texts[name] = face.fingerprintText
 	}
 	d.fingerprints.Store(&texts)
+	d.countAges()
 	d.poolNames = slices.Sorted(maps.Keys(d.pools))
 	d.faces = newFaceIndex(d.pools, d.poolNames)
 }
@@ -292,6 +313,7 @@ func (d *Dispatcher) shutDown() {
 	for _, s := range d.streams {
 		s.stop(errGoingAway)
 	}
+	d.tunnels.endAll(errGoingAway)
 	d.calls.Wait()
 	for len(d.outcomes.waiting)+len(d.outcomes.releases) > 0 {
 		w := d.outcomes.take()

@@ -27,6 +27,8 @@ type Events struct {
 	JobStarted          func(JobStarted)
 	JobFinished         func(JobFinished)
 	JobLost             func(JobLost)
+	JobQuarantined      func(JobQuarantined)
+	JobRetried          func(JobRetried)
 	JobRejected         func(JobRejected)
 	JobsPushed          func(JobsPushed)
 	Dispatched          func(Dispatched)
@@ -175,6 +177,30 @@ func (e JobLost) String() string {
 	return fmt.Sprintf("job %s attempt %d lost on %s of pool %s: %s", e.Ref.ID, e.Ref.Attempt, e.Machine, e.Pool, e.Detail)
 }
 
+// JobQuarantined tells: a job has lost as many machines as it may. It is not run any
+// more until somebody looks at it.
+type JobQuarantined struct {
+	Ref    router.JobRef
+	Detail string // of the last loss
+}
+
+// String prints the event for people.
+func (e JobQuarantined) String() string {
+	return fmt.Sprintf("job %s is in quarantine after attempt %d: %s", e.Ref.ID, e.Ref.Attempt, e.Detail)
+}
+
+// JobRetried tells: at an operator's word a job has left quarantine.
+type JobRetried struct {
+	ID      spillway.JobID
+	Attempt int // the last one
+	Reason  string
+}
+
+// String prints the event for people.
+func (e JobRetried) String() string {
+	return fmt.Sprintf("job %s is out of quarantine after attempt %d: %q", e.ID, e.Attempt, e.Reason)
+}
+
 // JobRejected tells: pending jobs of one class were ended without being run.
 type JobRejected struct {
 	Class  spillway.JobClass
@@ -238,7 +264,12 @@ func panicStatus(events Events, value any) error {
 
 // RecordsWritten tells: other replicas and the scaler can see what has changed with
 // machines of this one.
-type RecordsWritten struct{ Machines int }
+type RecordsWritten struct {
+	Machines int
+	// News: there is more than that machines were heard. Of thousands that wait, some are
+	// heard all the time, and nobody has to look at the fleet for that.
+	News bool
+}
 
 // String prints the event for people.
 func (e RecordsWritten) String() string { return fmt.Sprintf("%d machine records written", e.Machines) }

@@ -403,6 +403,8 @@ func (s *seen) events() session.Events {
 		JobStarted:          func(e session.JobStarted) { s.note("started", e) },
 		JobFinished:         func(e session.JobFinished) { s.note("finished", e) },
 		JobLost:             func(e session.JobLost) { s.note("lost", e) },
+		JobQuarantined:      func(e session.JobQuarantined) { s.note("quarantined", e) },
+		JobRetried:          func(e session.JobRetried) { s.note("retried", e) },
 		JobRejected:         func(e session.JobRejected) { s.note("rejected", e) },
 		JobsPushed:          func(e session.JobsPushed) { s.note("pushed", e) },
 		Dispatched:          func(e session.Dispatched) { s.note("dispatched", e) },

@@ -34,6 +34,11 @@ type JobStore interface {
 	Cancel(ctx context.Context, ids []spillway.JobID, reason string) ([]store.CancelOutcome, error)
 	GetMany(ctx context.Context, ids []spillway.JobID) ([]*spillway.JobRecord, error)
 	List(ctx context.Context, states []spillway.JobState, limit int, token string) (records []spillway.JobRecord, next string, err error)
+	// Quarantined lists the jobs in quarantine.
+	Quarantined(ctx context.Context, limit int, token string) (records []spillway.JobRecord, next string, err error)
+	// Retry puts a job that is in quarantine back into the queue; store.ErrNotQuarantined,
+	// with its record, if it is not there.
+	Retry(ctx context.Context, id spillway.JobID, reason string) (spillway.JobRecord, error)
 }
 
 // Jobs is the JobService: jobs come in, are watched, canceled and listed.
@@ -56,8 +61,8 @@ func NewJobs(d *Dispatcher, s JobStore, feed Feed, onPushed func()) *Jobs {
 	return &Jobs{dispatcher: d, store: s, changes: newChanges(feed), onPushed: onPushed}
 }
 
-// Cancel takes jobs back. Those that run here are ended at once; another replica
-// learns of it from the store.
+// Cancel takes jobs back. Those that run here are ended at once, and those of another
+// replica when it hears of it from the store.
 func (j *Jobs) Cancel(ctx context.Context, req *jobsv1.CancelRequest) (*jobsv1.CancelResponse, error) {
 	ids, err := jobIDs(req.GetJobIds())
 	if err != nil {
@@ -80,7 +85,7 @@ func (j *Jobs) Cancel(ctx context.Context, req *jobsv1.CancelRequest) (*jobsv1.C
 		}
 	}
 	if len(canceled) > 0 {
-		j.dispatcher.put(ctx, event{kind: jobsCanceled, ended: canceled, reason: "canceled"})
+		j.dispatcher.put(ctx, event{kind: jobsCanceled, ended: canceled})
 	}
 	return resp, nil
 }
@@ -101,7 +106,29 @@ func (j *Jobs) Get(ctx context.Context, req *jobsv1.GetRequest) (*jobsv1.GetResp
 	return &jobsv1.GetResponse{Record: j.record(records[0])}, nil
 }
 
-// List returns one page, newest first. Outputs are left out: Get has them.
+// Retry takes a job out of quarantine.
+func (j *Jobs) Retry(ctx context.Context, req *jobsv1.RetryRequest) (*jobsv1.RetryResponse, error) {
+	ids, err := jobIDs([]string{req.GetJobId()})
+	if err != nil {
+		return nil, err
+	}
+	reason := head(req.GetReason(), MaxDetailBytes)
+	record, err := j.store.Retry(ctx, ids[0], reason)
+	switch {
+	case errors.Is(err, store.ErrUnknownJob):
+		return nil, unknownJob(ids[0])
+	case errors.Is(err, store.ErrNotQuarantined):
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s is not in quarantine but %s: only a job that lost max_attempts machines can be tried again; push others under a new id", ids[0], record.State)
+	case err != nil:
+		return nil, storeStatus(err)
+	}
+	tell(j.dispatcher.opt.Events.JobRetried, JobRetried{ID: ids[0], Attempt: record.Attempt, Reason: reason})
+	j.announce(ctx, []spillway.Job{record.Job})
+	return &jobsv1.RetryResponse{Record: j.record(&record)}, nil
+}
+
+// List returns one page, newest first. Outputs and transitions are left out: Get has
+// them.
 func (j *Jobs) List(ctx context.Context, req *jobsv1.ListRequest) (*jobsv1.ListResponse, error) {
 	size := int(req.GetPageSize())
 	if size < 0 || size > MaxPage {
@@ -114,14 +141,20 @@ func (j *Jobs) List(ctx context.Context, req *jobsv1.ListRequest) (*jobsv1.ListR
 	if err != nil {
 		return nil, err
 	}
+	page := func() ([]spillway.JobRecord, string, error) {
+		if req.GetQuarantined() {
+			return j.store.Quarantined(ctx, size, req.GetPageToken())
+		}
+		return j.store.List(ctx, states, size, req.GetPageToken())
+	}
 	for {
-		records, next, err := j.store.List(ctx, states, size, req.GetPageToken())
+		records, next, err := page()
 		if err != nil {
 			return nil, storeStatus(err)
 		}
 		resp := &jobsv1.ListResponse{NextPageToken: next, At: timestamppb.New(time.Now())}
 		for i := range records {
-			records[i].Result.Output = nil
+			records[i].Result.Output, records[i].Transitions = nil, nil
 			resp.Records = append(resp.Records, j.record(&records[i]))
 		}
 		if size == 1 || proto.Size(resp) <= maxPageBytes {
@@ -135,6 +168,9 @@ func jobStates(req *jobsv1.ListRequest) ([]spillway.JobState, error) {
 	var states []spillway.JobState
 	if len(req.GetStates()) > len(stateFromProto) {
 		return nil, status.Errorf(codes.InvalidArgument, "%d states, there are only %d", len(req.GetStates()), len(stateFromProto))
+	}
+	if req.GetQuarantined() && len(req.GetStates()) > 0 {
+		return nil, status.Error(codes.InvalidArgument, "quarantined and states: a job in quarantine has failed; leave states out")
 	}
 	for _, wire := range req.GetStates() {
 		state, ok := stateFromProto[wire]

@@ -73,7 +73,8 @@ func (d *Dispatcher) judgeLate(batch []lateResult, records []*spillway.JobRecord
 		}
 		switch r := records[i]; {
 		case r == nil || !runsOn(r, l.stream) || r.Attempt != l.ref.Attempt:
-			l.stream.send(statusAck(l.ref, true))
+			l.stream.putAside(statusAck(l.ref, true))
+			l.stream.flush()
 		case !d.outcomes.finishes(l.stream.machine, l.ref):
 			d.outcomes.add(d.heldJobOf(r), l.stream.pool.Name, l.stream.machine, l.result.State, l.result)
 		}

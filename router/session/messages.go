@@ -48,6 +48,7 @@ func (d *Dispatcher) heartbeat(now time.Time, s *stream, m *runnerv1.Heartbeat) 
 		running[i] = refOf(job.GetJobId(), job.GetAttempt())
 	}
 	d.takeWord(now, s, m.GetInterruption(), m.GetUnhealthy())
+	before, _ := d.engine.Machine(s.machine)
 	d.engine.Heartbeat(now, s.machine, int(m.GetBusy()), m.GetDraining(), running)
 	for _, ref := range running {
 		if _, ok := d.holds(s, ref); ok {
@@ -56,8 +57,15 @@ func (d *Dispatcher) heartbeat(now time.Time, s *stream, m *runnerv1.Heartbeat) 
 			d.endOn(s, ref, "superseded")
 		}
 	}
-	d.records.heartbeat(s.machine, m.GetDraining())
+	after, _ := d.engine.Machine(s.machine)
+	d.records.heartbeat(s.machine, m.GetDraining(), saysMore(&before, &after))
 	d.waitIfIdle(now, s)
+}
+
+// saysMore reports whether a heartbeat has changed more than when its machine was heard.
+func saysMore(before, after *router.Machine) bool {
+	return before.HeartbeatAt.IsZero() || before.InUse() != after.InUse() || before.Uses != after.Uses ||
+		before.Draining != after.Draining || !before.DrainAckedAt.Equal(after.DrainAckedAt) || !before.StoppingSince.Equal(after.StoppingSince)
 }
 
 // holds returns the whole ref of an attempt that is on s's machine by our book.
@@ -99,9 +107,14 @@ func (d *Dispatcher) refused(now time.Time, s *stream, m *runnerv1.JobRefused) {
 	if !ok {
 		return
 	}
-	full := m.GetCode() != runnerv1.RefusalCode_REFUSAL_CODE_INVALID
+	lost := m.GetCode() == runnerv1.RefusalCode_REFUSAL_CODE_LOST
+	full := m.GetCode() != runnerv1.RefusalCode_REFUSAL_CODE_INVALID && !lost
 	d.engine.Refused(now, s.machine, ref, full)
 	d.drop(ref, s.machine)
+	if lost {
+		d.lostThere(ref, s, m.GetDetail())
+		return
+	}
 	code := refusalText(m.GetCode())
 	d.outcomes.release(store.Release{Ref: ref, Detail: "refused by its machine: " + code})
 	tell(d.opt.Events.JobRefused, JobRefused{Ref: ref, Machine: s.machine, Pool: s.pool.Name, Code: code})
@@ -130,6 +143,7 @@ func (d *Dispatcher) finished(now time.Time, s *stream, named router.JobRef, res
 			job = &heldJob{ref: ref}
 		}
 		d.engine.Finished(now, s.machine, ref)
+		d.tunnels.endJob(ref.ID, errJobEnded)
 		d.drop(ref, s.machine)
 		d.outcomes.add(job, s.pool.Name, s.machine, result.State, result)
 	case d.outcomes.finishes(s.machine, named):
@@ -142,23 +156,15 @@ func (d *Dispatcher) finished(now time.Time, s *stream, named router.JobRef, res
 // drop forgets what was remembered of a job that has left its machine.
 func (d *Dispatcher) drop(ref router.JobRef, machine spillway.MachineID) {
 	delete(d.jobs, ref.ID)
+	d.tunnels.endJob(ref.ID, errAttemptOver)
 	d.records.changed(machine)
-}
-
-// canceled ends jobs on their machines that have been canceled in the store. The
-// machines answer with a result, which is stale by then.
-func (d *Dispatcher) canceled(now time.Time, ids []spillway.JobID, reason string) {
-	for _, id := range ids {
-		if ref, on, ok := d.engine.Holder(id); ok {
-			d.giveUp(now, ref, on, reason)
-		}
-	}
 }
 
 // giveUp takes an attempt off the book that is no longer its machine's, and has
 // the machine end it.
 func (d *Dispatcher) giveUp(now time.Time, ref router.JobRef, on spillway.MachineID, reason string) {
 	d.engine.Drop(now, ref)
+	d.tunnels.endJob(ref.ID, endedEarly(reason))
 	d.drop(ref, on)
 	if s := d.streams[on]; s != nil && s.registered {
 		d.endOn(s, ref, reason)
@@ -172,8 +178,6 @@ func (d *Dispatcher) endOn(s *stream, ref router.JobRef, reason string) {
 	}}})
 }
 
-func statusAck(ref router.JobRef, stale bool) *runnerv1.RouterMessage {
-	return &runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_StatusAck{StatusAck: &runnerv1.StatusAck{
-		JobId: string(ref.ID), Attempt: int32(ref.Attempt), Stale: stale,
-	}}}
+func statusAck(ref router.JobRef, stale bool) *runnerv1.StatusAck {
+	return &runnerv1.StatusAck{JobId: string(ref.ID), Attempt: int32(ref.Attempt), Stale: stale}
 }

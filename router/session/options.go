@@ -21,6 +21,12 @@ type Options struct {
 	// machine has to accept a job.
 	Timeouts router.Timeouts
 
+	// Admission is asked which jobs first need approval; nil: none does.
+	Admission Admission
+
+	// Weights are how the criteria of the choice of a machine count; nil: the defaults.
+	Weights *router.Weights
+
 	// MaxMachines bounds the machines that are connected to this replica: 20000, which
 	// is about 1 GiB of connections.
 	MaxMachines int
@@ -51,6 +57,10 @@ type Options struct {
 	RecordsDelay time.Duration
 	RecordsEvery time.Duration
 
+	// AloneFor is how long a machine may go on with a job of another cell while it has no
+	// router: 30s. See cells.Timing.
+	AloneFor time.Duration
+
 	// AckDelay is how long the acknowledgement of a result waits for another message to
 	// the same machine: 200ms, longer than a busy machine waits for its next job. Nobody
 	// waits for it: a machine only forgets a result then.
@@ -71,6 +81,7 @@ const (
 	DefaultRecordsDelay    = 5 * time.Millisecond
 	DefaultRecordsEvery    = 250 * time.Millisecond
 	DefaultAckDelay        = 200 * time.Millisecond
+	DefaultAloneFor        = 30 * time.Second
 )
 
 // Bounds inside of the dispatcher.
@@ -114,6 +125,7 @@ func (o Options) withDefaults() Options {
 	o.RecordsDelay = cmp.Or(o.RecordsDelay, DefaultRecordsDelay)
 	o.RecordsEvery = cmp.Or(o.RecordsEvery, DefaultRecordsEvery)
 	o.AckDelay = cmp.Or(o.AckDelay, DefaultAckDelay)
+	o.AloneFor = cmp.Or(o.AloneFor, DefaultAloneFor)
 	return o
 }
 

@@ -28,7 +28,7 @@ type outcomes struct {
 }
 
 // ackedStreams is where acknowledgements wait for company: most machines get their
-// next job soon, and two messages in one packet cost little more than one.
+// next job soon, and it takes them along.
 type ackedStreams struct {
 	waiting []ackedStream // the oldest first
 }
@@ -41,8 +41,8 @@ type ackedStream struct {
 }
 
 // send queues an acknowledgement that may wait.
-func (a *ackedStreams) send(now time.Time, s *stream, m *runnerv1.RouterMessage) {
-	if s.sendSoon(now, m) {
+func (a *ackedStreams) send(now time.Time, s *stream, ack *runnerv1.StatusAck) {
+	if s.ack(now, ack) {
 		a.waiting = append(a.waiting, ackedStream{s, now})
 	}
 }
@@ -135,6 +135,9 @@ type write struct {
 func (o *outcomes) take() *write {
 	w := &write{}
 	w.outcomes, o.waiting = cut(o.waiting)
+	if o.waiting == nil {
+		o.waiting = make([]outcome, 0, len(w.outcomes)) // as many as last time, more or less
+	}
 	w.releases, o.releases = cut(o.releases)
 	return w
 }
@@ -177,10 +180,12 @@ func (d *Dispatcher) written(now time.Time, w *write) {
 	}
 	var back []store.Release
 	for i := range w.releases {
-		err := itemError(w.released, i, w.releaseError)
-		if !settled(err) {
+		switch err := itemError(w.released, i, w.releaseError); {
+		case !settled(err):
 			back = append(back, w.releases[i])
-		} else if err == nil && !d.engine.Requeued(w.releases[i].Ref) {
+		case errors.Is(err, store.ErrQuarantined):
+			tell(d.opt.Events.JobQuarantined, JobQuarantined{Ref: w.releases[i].Ref, Detail: w.releases[i].Detail})
+		case err == nil && !d.engine.Requeued(w.releases[i].Ref):
 			d.counts.due = true
 		}
 	}
@@ -253,7 +258,7 @@ func itemError(items []error, i int, whole error) error {
 
 // settled reports whether an answer is final.
 func settled(err error) bool {
-	return err == nil || errors.Is(err, store.ErrStaleAttempt) || errors.Is(err, store.ErrUnknownJob)
+	return err == nil || errors.Is(err, store.ErrStaleAttempt) || errors.Is(err, store.ErrUnknownJob) || errors.Is(err, store.ErrQuarantined)
 }
 
 func prepend[T any](first, rest []T) []T {

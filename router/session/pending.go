@@ -50,6 +50,7 @@ func (d *Dispatcher) counted(now time.Time, latest []router.ClassCount, err erro
 		d.trouble("count", err)
 		return
 	}
+	d.sortCounts(latest)
 	d.counts.latest = latest
 	d.engine.SetCounts(latest)
 }
@@ -63,7 +64,7 @@ func (d *Dispatcher) expirePending(now time.Time) {
 	var calls []rejection
 	for i := range d.counts.latest {
 		c := &d.counts.latest[i]
-		if c.Pending == 0 {
+		if c.Pending+c.Unadmitted == 0 {
 			continue
 		}
 		if r, due := d.rejectionOf(now, c); due {

@@ -24,7 +24,7 @@ type Queue interface {
 
 // Outcomes is where the ends of attempts are kept. Apply and Release answer for
 // each item; with a whole error, or one that is neither store.ErrStaleAttempt nor
-// store.ErrUnknownJob, the item is not known to be written, and is sent again.
+// store.ErrUnknownJob (nor, of Release, store.ErrQuarantined), the item is not known to be written, and is sent again.
 type Outcomes interface {
 	Apply(ctx context.Context, transitions []store.Transition) ([]error, error)
 	Release(ctx context.Context, releases []store.Release) ([]error, error)
@@ -62,4 +62,7 @@ type Pokes interface {
 	Pokes(ctx context.Context) (<-chan struct{}, error)
 	// DrainPokes fires when there are new orders to drain.
 	DrainPokes(ctx context.Context) (<-chan struct{}, error)
+	// Canceled delivers the ids of claimed jobs that were canceled; nil when some may have
+	// been missed.
+	Canceled(ctx context.Context) (<-chan []spillway.JobID, error)
 }

@@ -18,6 +18,7 @@ type records struct {
 	now   map[spillway.MachineID]struct{} // out of date, urgent
 	soon  map[spillway.MachineID]struct{} // out of date, not urgent
 	acked map[spillway.MachineID]struct{} // acknowledged a drain, no heartbeat since
+	news  bool                            // soon has more than that machines were heard
 
 	urgentSince time.Time // of the oldest in now; zero = none
 	soonSince   time.Time // of the oldest in soon
@@ -41,17 +42,20 @@ func (r *records) changed(id spillway.MachineID) {
 		r.urgent(id)
 		return
 	}
-	r.soon[id] = struct{}{}
+	r.soon[id], r.news = struct{}{}, true
 }
 
-// heartbeat: the first one after an acknowledged drain proves that it is obeyed.
-func (r *records) heartbeat(id spillway.MachineID, draining bool) {
+// heartbeat: the first one after an acknowledged drain proves that it is obeyed. news is
+// whether it says more than that the machine is there.
+func (r *records) heartbeat(id spillway.MachineID, draining, news bool) {
 	if draining {
 		r.acked[id] = struct{}{}
-	} else {
-		delete(r.acked, id)
+		r.urgent(id)
+		return
 	}
-	r.changed(id)
+	delete(r.acked, id)
+	r.soon[id] = struct{}{}
+	r.news = r.news || news
 }
 
 // due returns how long the next write has to wait.
@@ -88,22 +92,23 @@ func (d *Dispatcher) writeRecords(now time.Time) time.Duration {
 	if rest := r.due(now, &d.opt); rest > 0 || len(r.now)+len(r.soon) == 0 {
 		return max(rest, time.Millisecond)
 	}
-	put := d.takeRecords(now)
+	put, news := d.takeRecords(now)
 	if len(put) == 0 {
 		return sweepEvery
 	}
 	r.writing = true
 	d.beside(func(ctx context.Context) func(time.Time) {
 		err := d.store.PutMachines(context.WithoutCancel(ctx), put)
-		return func(now time.Time) { d.recordsWritten(now, put, err) }
+		return func(now time.Time) { d.recordsWritten(now, put, news, err) }
 	})
 	return sweepEvery
 }
 
 // takeRecords returns the machines that are out of date, as they are now: what is
-// not urgent goes along when it is its turn.
-func (d *Dispatcher) takeRecords(now time.Time) []router.Machine {
+// not urgent goes along when it is its turn. news is whether they have changed.
+func (d *Dispatcher) takeRecords(now time.Time) (put []router.Machine, news bool) {
 	r := &d.records
+	news = len(r.now) > 0
 	take := func(ids map[spillway.MachineID]struct{}, put []router.Machine) []router.Machine {
 		for id := range ids {
 			if m, ok := d.engine.Machine(id); ok {
@@ -116,23 +121,24 @@ func (d *Dispatcher) takeRecords(now time.Time) []router.Machine {
 	for id := range r.now {
 		delete(r.soon, id)
 	}
-	put := take(r.now, make([]router.Machine, 0, len(r.now)+len(r.soon)))
+	put = take(r.now, make([]router.Machine, 0, len(r.now)+len(r.soon)))
 	if now.Sub(r.writtenAt) >= d.opt.RecordsEvery {
 		put = take(r.soon, put)
+		news, r.news = news || r.news, false
 		r.writtenAt = now
 		r.soonSince = time.Time{}
 	}
 	r.urgentSince = time.Time{}
-	return put
+	return put, news
 }
 
 // recordsWritten queues again what failed.
-func (d *Dispatcher) recordsWritten(now time.Time, put []router.Machine, err error) {
+func (d *Dispatcher) recordsWritten(now time.Time, put []router.Machine, news bool, err error) {
 	r := &d.records
 	r.writing = false
 	r.retry.note(now, err)
 	if err == nil {
-		tell(d.opt.Events.RecordsWritten, RecordsWritten{Machines: len(put)})
+		tell(d.opt.Events.RecordsWritten, RecordsWritten{Machines: len(put), News: news})
 		return
 	}
 	d.trouble("write machines", err)

@@ -109,13 +109,14 @@ func (d *Dispatcher) waitIfIdle(now time.Time, s *stream) {
 	if !ok || m.InUse() > 0 || m.Draining || now.Sub(s.waitedAt) < waitEvery {
 		return
 	}
-	reason := "no_jobs"
-	if d.signals.sent[d.pools[s.pool.Name].fingerprint].TotalJobs > 0 {
-		reason = "spillover" // pools before this one take them
+	reason, until := d.engine.WaitReason(s.pool.Name)
+	wait := waitEvery
+	if !until.IsZero() {
+		wait = min(max(until.Sub(now), 0), waitEvery)
 	}
 	s.waitedAt = now
 	s.send(&runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Wait{Wait: &runnerv1.Wait{
-		Reason: reason, RetryAfter: durationpb.New(waitEvery),
+		Reason: reason, RetryAfter: durationpb.New(wait),
 	}}})
 }
 

@@ -24,7 +24,7 @@ func TestFacesAnswerAsAskingEveryPool(t *testing.T) {
 			c := spillway.Capability{
 				Tags: tags("has"), RunUntagged: rapid.Bool().Draw(t, "untagged"), Protected: rapid.Bool().Draw(t, "protected"),
 			}.Normalize()
-			pools[fmt.Sprint("p", i)] = poolFace{c.Fingerprint(), c.Fingerprint().String(), c}
+			pools[fmt.Sprint("p", i)] = poolFace{fingerprint: c.Fingerprint(), fingerprintText: c.Fingerprint().String(), capability: c}
 		}
 		var counts []router.ClassCount
 		for range rapid.IntRange(0, 6).Draw(t, "classes") {

@@ -27,6 +27,9 @@ const (
 	messagesPerJob = 4
 	// outboxSpare is what an outbox holds beside the jobs of its machine [messages].
 	outboxSpare = 64
+	// maxCarriedAcks bounds the acknowledgements that wait for an assignment to carry
+	// them [messages]: a few KiB, far below what a message may hold.
+	maxCarriedAcks = 64
 )
 
 // Runners is the RunnerService: one stream per machine.
@@ -54,13 +57,16 @@ type stream struct {
 	register *runnerv1.Register
 	machine  spillway.MachineID
 	capacity int           // jobs, within the pool's bound
+	tunnels  bool          // it opens tunnels to its jobs
+	carries  bool          // it reads acknowledgements in assignments
 	ready    chan struct{} // closed once the machine is registered
 
 	registered bool
-	waitedAt   time.Time // when it was last told to wait
-	asideSince time.Time // of the oldest message that waits for another one; zero = none
-	drainID    uint64    // of the newest order that it was sent
-	healthAt   time.Time // when it last said something new of its health
+	waitedAt   time.Time             // when it was last told to wait
+	asideSince time.Time             // of the oldest acknowledgement that waits; zero = none
+	acks       []*runnerv1.StatusAck // of these, those that an assignment may carry
+	drainID    uint64                // of the newest order that it was sent
+	healthAt   time.Time             // when it last said something new of its health
 }
 
 // stop ends the stream with a status. It may be called from any goroutine, and
@@ -73,17 +79,24 @@ func (s *stream) stop(err error) {
 // send queues m. A machine that doesn't read what it is sent is cut off: its
 // jobs go on, and it may come back.
 func (s *stream) send(m *runnerv1.RouterMessage) {
+	if assign := m.GetAssign(); assign != nil {
+		assign.Acks, s.acks = s.acks, nil
+	} else {
+		s.uncarryAcks()
+	}
 	s.asideSince = time.Time{}
 	if !s.out.put(m) {
 		s.stop(errDoesNotRead)
 	}
 }
 
-// sendSoon is send for what may wait for another message, or for flush. It reports
-// whether nothing else waits.
-func (s *stream) sendSoon(now time.Time, m *runnerv1.RouterMessage) (first bool) {
-	if !s.out.putAside(m) {
-		s.stop(errDoesNotRead)
+// ack queues an acknowledgement, which may wait for another message, or for flush. It
+// reports whether none waited before.
+func (s *stream) ack(now time.Time, ack *runnerv1.StatusAck) (first bool) {
+	if s.carries && len(s.acks) < maxCarriedAcks {
+		s.acks = append(s.acks, ack)
+	} else {
+		s.putAside(ack)
 	}
 	if first = s.asideSince.IsZero(); first {
 		s.asideSince = now
@@ -93,8 +106,23 @@ func (s *stream) sendSoon(now time.Time, m *runnerv1.RouterMessage) (first bool)
 
 // flush sends what waits.
 func (s *stream) flush() {
+	s.uncarryAcks()
 	s.asideSince = time.Time{}
 	s.out.flush()
+}
+
+// uncarryAcks makes messages of the acknowledgements that no assignment came for.
+func (s *stream) uncarryAcks() {
+	for _, ack := range s.acks {
+		s.putAside(ack)
+	}
+	s.acks = nil
+}
+
+func (s *stream) putAside(ack *runnerv1.StatusAck) {
+	if !s.out.putAside(&runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_StatusAck{StatusAck: ack}}) {
+		s.stop(errDoesNotRead)
+	}
 }
 
 // earn lets the machine send what a job brings along.
@@ -180,6 +208,7 @@ func (r *Runners) open(rpc conversation, s *stream) error {
 	}
 	s.machine = spillway.MachineID(s.register.GetMachineId())
 	s.capacity = min(int(s.register.GetCapacity()), s.pool.CapacityPerInstance)
+	s.tunnels, s.carries = s.register.GetTunnels(), s.register.GetAcksInAssign()
 	s.limiter = rate.NewLimiter(unaskedPerSecond, unaskedBurst+s.capacity)
 	s.out.limit = outboxSpare + messagesPerJob*s.capacity
 	s.out.send, s.out.fail = rpc.Send, s.stopper.stop
@@ -215,5 +244,7 @@ func (r *Runners) narrate(s *stream, err error) {
 }
 
 var errDoesNotRead = status.Error(codes.ResourceExhausted, "this runner does not read what it is sent")
+
+var errAbandoned = status.Error(codes.Aborted, "another replica answers for this machine")
 
 var errGoingAway = status.Error(codes.Unavailable, "this router is going away")

@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ci/spillway/store"
 )
 
-func requireCode(t *testing.T, want codes.Code, err error) {
+func requireCode(t testing.TB, want codes.Code, err error) {
 	t.Helper()
 	require.Equal(t, want, status.Code(err), "%v", err)
 }

@@ -31,6 +31,8 @@ type upkeep struct {
 	reaping  bool
 	overdue  bool // the last renewal failed: our claims may have expired, and must not be reaped before they are renewed
 	lookOut  bool // lost machines are being looked for in the store
+
+	claimsFail time.Time // since when claims can't be renewed; zero = they can
 }
 
 // sweep does what the passing of time calls for and needs no store.
@@ -52,12 +54,15 @@ func (d *Dispatcher) sweep(now time.Time) {
 	d.endOverdue(now)
 	d.giveUpLost(now)
 	d.expirePending(now)
+	d.endUnclaimed(now)
+	d.cancels.sweep(now)
 	d.signal(now)
 }
 
 // giveBack releases an attempt that the engine has struck off its book.
 func (d *Dispatcher) giveBack(ref router.JobRef, lost bool, detail string) {
 	delete(d.jobs, ref.ID)
+	d.tunnels.endJob(ref.ID, errAttemptOver)
 	d.outcomes.release(store.Release{Ref: ref, Lost: lost, Detail: detail})
 	if lost {
 		tell(d.opt.Events.JobLost, JobLost{Ref: ref, Detail: detail})
@@ -132,7 +137,11 @@ func (d *Dispatcher) forget(now time.Time, ids []spillway.MachineID, all []route
 	elsewhere := make(map[spillway.MachineID]bool)
 	for i := range all {
 		m := &all[i]
-		elsewhere[m.ID] = m.Replica != d.opt.Replica && m.HeardAt.After(d.upkeep.gone[m.ID])
+		// An id is a pool's: a machine of another one that calls itself so proves nothing.
+		known, _ := d.engine.Machine(m.ID)
+		if known.Pool == m.Pool && m.Replica != d.opt.Replica && m.HeardAt.After(d.upkeep.gone[m.ID]) {
+			elsewhere[m.ID] = true
+		}
 	}
 	for _, id := range ids {
 		m, known := d.engine.Machine(id)
@@ -142,6 +151,7 @@ func (d *Dispatcher) forget(now time.Time, ids []spillway.MachineID, all []route
 		delete(d.upkeep.gone, id)
 		for _, ref := range d.engine.Forget(now, id) {
 			delete(d.jobs, ref.ID)
+			d.tunnels.endJob(ref.ID, errAttemptOver)
 			if elsewhere[id] {
 				continue
 			}
@@ -185,6 +195,9 @@ func (d *Dispatcher) reapedClaims(reaped []spillway.JobRecord, err error) {
 	for i := range reaped {
 		d.counts.due = true
 		tell(d.opt.Events.JobLost, JobLost{Ref: refOfRecord(&reaped[i]), Detail: "its claim expired"})
+		if reaped[i].Quarantined {
+			tell(d.opt.Events.JobQuarantined, JobQuarantined{Ref: refOfRecord(&reaped[i]), Detail: reaped[i].Result.Detail})
+		}
 	}
 }
 
@@ -227,6 +240,7 @@ func (d *Dispatcher) renew(refs []router.JobRef) {
 
 func (d *Dispatcher) renewedClaims(now time.Time, stale []router.JobRef, err error) {
 	d.upkeep.renewing, d.upkeep.overdue = false, err != nil
+	d.noteRenewal(now, err)
 	if err != nil {
 		d.trouble("renew", err)
 		d.upkeep.renewed = now.Add(retryMost - d.opt.RenewEvery) // again in a moment, not in a third of the ttl

@@ -35,17 +35,44 @@ func (j *Jobs) Watch(req *jobsv1.WatchRequest, rpc jobsv1.JobService_WatchServer
 		return err
 	}
 	slices.Sort(ids)
-	w := &watcher{
-		ids:     slices.Compact(ids),
-		changes: make(chan change, watchBuffer),
-		slow:    func() { stopper.stop(errSlowWatcher) },
+	ids = slices.Compact(ids)
+	after, err := positions(req.GetAfter())
+	if err != nil {
+		return err
 	}
+	for id := range after {
+		if _, watched := slices.BinarySearch(ids, id); !watched {
+			return status.Errorf(codes.InvalidArgument, "after names job %s, which is not in job_ids", id)
+		}
+	}
+	w := &watcher{changes: make(chan change, watchBuffer), slow: func() { stopper.stop(errSlowWatcher) }}
 	if err := j.changes.join(w); err != nil {
 		return err
 	}
-	defer j.changes.leave(w)
-	v := &view{jobs: j, rpc: rpc, ids: w.ids, told: make(map[spillway.JobID]int, len(w.ids)), untilTerminal: req.GetUntilTerminal()}
+	defer j.changes.leave(w, ids)
+	if len(ids) == 0 {
+		j.changes.hearAll(w)
+	} else {
+		j.changes.hear(w, ids)
+	}
+	v := &view{jobs: j, rpc: rpc, ids: ids, told: after, untilTerminal: req.GetUntilTerminal(), ended: make(map[spillway.JobID]bool)}
 	return stopper.ended(v.run(rpc.Context(), w.changes))
+}
+
+// watcher is one caller of Watch.
+type watcher struct {
+	changes chan change
+	slow    func() // ends a caller that is too slow
+}
+
+func (w *watcher) offer(ch change) bool {
+	select {
+	case w.changes <- ch:
+		return true
+	default:
+		w.slow()
+		return false
+	}
 }
 
 // view is what one watcher has been told.
@@ -54,15 +81,15 @@ type view struct {
 	rpc           jobsv1.JobService_WatchServer
 	ids           []spillway.JobID
 	untilTerminal bool
-	told          map[spillway.JobID]int // progress of each job of ids
-	terminal      int                    // jobs of ids that have ended
+	told          map[spillway.JobID]int64 // of ids: the last transition that is known there
+	ended         map[spillway.JobID]bool  // of ids
 }
 
 func (v *view) run(ctx context.Context, changes <-chan change) error {
 	if err := v.look(ctx); err != nil {
 		return err
 	}
-	for !v.untilTerminal || v.terminal < len(v.ids) {
+	for !v.untilTerminal || len(v.ended) < len(v.ids) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -77,8 +104,10 @@ func (v *view) run(ctx context.Context, changes <-chan change) error {
 
 func (v *view) take(ctx context.Context, ch change) error {
 	switch {
+	case ch.record != nil && len(v.ids) == 0:
+		return v.send(ch.record, ch.record.Sequence()-1)
 	case ch.record != nil:
-		return v.tell(ch.record)
+		return v.tell(ch.record, false)
 	case len(v.ids) == 0:
 		return status.Error(codes.Unavailable, "changes may have been missed: list the jobs and watch again")
 	default:
@@ -97,50 +126,55 @@ func (v *view) look(ctx context.Context) error {
 	}
 	for i, r := range records {
 		if r == nil {
-			if v.told[v.ids[i]] == terminalProgress {
-				continue // it ended, and has been forgotten since
+			if v.ended[v.ids[i]] {
+				continue // it has been forgotten since
 			}
 			return unknownJob(v.ids[i])
 		}
-		if err := v.tell(r); err != nil {
+		if err := v.tell(r, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tell sends a record unless a newer one of that job has been sent.
-func (v *view) tell(r *spillway.JobRecord) error {
-	if len(v.ids) > 0 {
-		p := progress(r)
-		if p <= v.told[r.Job.ID] {
-			return nil
-		}
-		v.told[r.Job.ID] = p
-		if p == terminalProgress {
-			v.terminal++
-		}
+// tell sends a record unless that job's last transition is known there. present: it was
+// read from the store now, and is not a change that may be told late.
+func (v *view) tell(r *spillway.JobRecord, present bool) error {
+	id, now := r.Job.ID, r.Sequence()
+	was, known := v.told[id]
+	if now < was && !present {
+		return nil
 	}
-	return v.rpc.Send(&jobsv1.WatchResponse{Record: v.jobs.record(r)})
+	if delete(v.ended, id); r.State.Terminal() {
+		v.ended[id] = true
+	}
+	if v.told[id] = now; now == was {
+		return nil
+	}
+	if !known {
+		was = r.Transitions[0].Sequence - 1 // nothing was asked for
+	}
+	return v.send(r, was)
 }
 
-const (
-	terminalProgress  = int(^uint(0) >> 1)
-	statesPerAttempt  = 8
-	waitsAgainAfterIt = 6
-)
+// send tells a record, with its transitions after one.
+func (v *view) send(r *spillway.JobRecord, after int64) error {
+	news, gap := since(r, after)
+	p := v.jobs.record(r)
+	p.Transitions = transitionsToProto(news)
+	return v.rpc.Send(&jobsv1.WatchResponse{Record: p, Gap: gap})
+}
 
-// progress orders the records of one job by time: attempts grow, and a job that
-// waits again after an attempt has that attempt's number.
-func progress(r *spillway.JobRecord) int {
-	if r.State.Terminal() {
-		return terminalProgress
+// since returns the transitions of a job after one. When those that follow it are not
+// known any more, or it is one that the job never had, that is a gap, and the answer is
+// only the present one.
+func since(r *spillway.JobRecord, after int64) (news []spillway.JobTransition, gap bool) {
+	first, last := r.Transitions[0].Sequence, r.Sequence()
+	if after < first-1 || after > last {
+		return r.Transitions[len(r.Transitions)-1:], true
 	}
-	step := map[spillway.JobState]int{spillway.Pending: 1, spillway.Routing: 2, spillway.Admitted: 3, spillway.Assigned: 4, spillway.Running: 5}[r.State]
-	if r.State == spillway.Pending && r.Attempt > 0 {
-		step = waitsAgainAfterIt
-	}
-	return r.Attempt*statesPerAttempt + step
+	return r.Transitions[after+1-first:], false
 }
 
 func (j *Jobs) record(r *spillway.JobRecord) *typesv1.JobRecord {

@@ -45,6 +45,10 @@ func jobFromProto(p *typesv1.Job) spillway.Job {
 		Env:         p.GetEnv(),
 		NoRetry:     p.GetNoRetry(),
 		MaxAttempts: int(p.GetMaxAttempts()),
+		Image:       p.GetImage(),
+
+		Affinity:     p.GetAffinity(),
+		AntiAffinity: p.GetAntiAffinity(),
 	}
 	if p.GetTimeout() != nil {
 		job.Timeout = p.GetTimeout().AsDuration()
@@ -76,8 +80,12 @@ func jobToProto(job *spillway.Job) *typesv1.Job {
 		Script:      job.Script,
 		Env:         job.Env,
 		NoRetry:     job.NoRetry,
+		Image:       job.Image,
 		MaxAttempts: int32(job.MaxAttempts),
 		SubmittedAt: timeToProto(job.SubmittedAt),
+
+		Affinity:     job.Affinity,
+		AntiAffinity: job.AntiAffinity,
 	}
 	if job.Timeout > 0 {
 		p.Timeout = durationpb.New(job.Timeout)
@@ -86,7 +94,7 @@ func jobToProto(job *spillway.Job) *typesv1.Job {
 }
 
 func requirementToProto(r spillway.Requirement) *typesv1.Requirement {
-	p := &typesv1.Requirement{Tags: r.Tags, Protected: r.Protected, Project: r.Project, Groups: r.Groups}
+	p := &typesv1.Requirement{Tags: r.Tags, Protected: r.Protected, Project: r.Project, Groups: r.Groups, Origin: r.Origin}
 	if r.Resources.MilliCPU != 0 || r.Resources.MemoryMiB != 0 || len(r.Resources.Features) > 0 {
 		p.Resources = &typesv1.Resources{MilliCpu: r.Resources.MilliCPU, MemoryMib: r.Resources.MemoryMiB, Features: r.Resources.Features}
 	}
@@ -109,17 +117,41 @@ func RecordToProto(record *spillway.JobRecord, fingerprint string) *typesv1.JobR
 		FinishedAt:            timeToProto(record.FinishedAt),
 		CapabilityFingerprint: fingerprint,
 		JobClass:              string(record.Job.Requirement.Class()),
+		Transitions:           transitionsToProto(record.Transitions),
+		Quarantined:           record.Quarantined,
+		Lost:                  int32(record.Lost),
 	}
 	if record.State.Terminal() {
-		p.Result = &typesv1.JobResult{
-			State:    stateToProto[record.Result.State],
-			Reason:   string(record.Result.Reason),
-			Detail:   record.Result.Detail,
-			ExitCode: int32(record.Result.ExitCode),
-			Output:   record.Result.Output,
-		}
+		p.Result = resultToProto(&record.Result)
 	}
 	return p
+}
+
+func resultToProto(r *spillway.JobResult) *typesv1.JobResult {
+	return &typesv1.JobResult{
+		State:    stateToProto[r.State],
+		Reason:   string(r.Reason),
+		Detail:   r.Detail,
+		ExitCode: int32(r.ExitCode),
+		Output:   r.Output,
+	}
+}
+
+func transitionsToProto(list []spillway.JobTransition) []*typesv1.JobTransition {
+	all := make([]*typesv1.JobTransition, len(list))
+	for i := range list {
+		t := &list[i]
+		all[i] = &typesv1.JobTransition{
+			Sequence:  t.Sequence,
+			State:     stateToProto[t.State],
+			Attempt:   int32(t.Attempt),
+			Pool:      t.Pool,
+			MachineId: string(t.Machine),
+			At:        timeToProto(t.At),
+			Reason:    t.Reason,
+		}
+	}
+	return all
 }
 
 // SignalToProto writes a signal.

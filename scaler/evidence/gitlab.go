@@ -9,6 +9,10 @@ import (
 	"github.com/spillway-ci/spillway/router"
 )
 
+// byGitLab is whose word it is that a machine is of no more use: its own may be that it
+// is well.
+const byGitLab = "GitLab"
+
 // managerGrace is how long after its first contact a machine may be missing from
 // GitLab's list of a runner's machines: the list is written when a runner asks for
 // jobs, and not each time.
@@ -138,9 +142,9 @@ func (j *judge) mark(m *router.Machine) {
 	r, known := j.runnerOf(append([]string{string(m.ID)}, systems...)) // a sidecar may be named by the system_id
 	switch {
 	case known && r.Deleted:
-		m.Unhealthy = "its runner was deleted in GitLab"
+		m.Unhealthy, m.UnhealthyBy = "its runner was deleted in GitLab", byGitLab
 	case m.Unhealthy == "" && j.struckOff(m, systems):
-		m.Unhealthy = "GitLab doesn't list it as a machine of its runner any more"
+		m.Unhealthy, m.UnhealthyBy = "GitLab doesn't list it as a machine of its runner any more", byGitLab
 	}
 	m.Paused = known && r.Paused && !r.Deleted
 }

@@ -214,6 +214,7 @@ func TestC20_DeletedAndPausedRunners(t *testing.T) {
 	v := Judge(f, t0)
 	for _, m := range v.Machines {
 		require.Contains(t, m.Unhealthy, "deleted in GitLab")
+		require.Equal(t, "GitLab", m.UnhealthyBy)
 	}
 	require.True(t, idle(&v.Machines[0]), "it gets no job any more, and its own side says that none is left")
 	require.False(t, idle(&v.Machines[1]))
@@ -228,6 +229,7 @@ func TestC20_DeletedAndPausedRunners(t *testing.T) {
 	f.Runners["7"] = Runner{At: t0, Whole: true, Running: 1, BySystem: map[string]int{"s-2": 1}, Systems: []string{"s-2"}}
 	v = Judge(f, t0)
 	require.Contains(t, v.Machines[0].Unhealthy, "doesn't list it")
+	require.Equal(t, "GitLab", v.Machines[0].UnhealthyBy)
 	require.Empty(t, v.Machines[1].Unhealthy)
 	require.Empty(t, v.CannotServe)
 	f.Scrapes["i-1"] = Scrape{At: t0, FirstAt: ago(10 * time.Minute), Systems: []string{"s-1"}}

@@ -13,7 +13,7 @@ func (c *calculation) holdOut() {
 	case c.p.Paused:
 		c.restrain(c.present, "hold", ReasonHoldPaused, "the pool is paused")
 	case c.o.DemandAge == Absent:
-		c.restrain(c.present, "hold", ReasonHoldStale, "nothing is known of the jobs")
+		c.restrain(c.present, "hold", ReasonHoldStale, "%s", c.unknownJobs())
 	case c.launch() > 0:
 		if rule, why := c.launchHold(); rule != "" {
 			c.launchAtMost(0, "hold", rule, "%s", why)
@@ -52,9 +52,9 @@ func (c *calculation) holdIn() {
 	case c.p.Paused:
 		hold(ReasonHoldPaused, "the pool is paused")
 	case c.o.DemandAge == Absent:
-		hold(ReasonHoldStale, "nothing is known of the jobs")
+		hold(ReasonHoldStale, "%s", c.unknownJobs())
 	case c.o.DemandAge == Partial:
-		hold(ReasonHoldPartial, "only a part of the jobs is known: there may be more")
+		hold(ReasonHoldPartial, "%s", c.because("only a part of the jobs is known, there may be more"))
 	case c.o.ProviderDown != "":
 		hold(ReasonHoldProvider, "the provider can't be asked: %s", c.o.ProviderDown)
 	case c.o.GroupAge != Whole:
@@ -66,6 +66,16 @@ func (c *calculation) holdIn() {
 	case c.cooling(c.p.In, c.state.LastInAt):
 		hold(ReasonCooldown, "cooldown of %s since the last scale-in at %s", c.p.In.Cooldown, clock(c.state.LastInAt))
 	}
+}
+
+func (c *calculation) unknownJobs() string { return c.because("nothing is known of the jobs") }
+
+// because adds what is wrong with the sources of jobs, as far as anybody can say.
+func (c *calculation) because(what string) string {
+	if c.o.DemandWhy == "" {
+		return what
+	}
+	return what + ": " + c.o.DemandWhy
 }
 
 // holdUndrainable keeps what nothing can drain. What nobody has got yet needs none.

@@ -11,7 +11,7 @@ func (c *calculation) need() {
 	if c.o.DemandAge == Absent {
 		c.jobs, c.limit = c.present, ReasonHoldStale
 		c.state.BelowSince = time.Time{}
-		c.note(c.present, "need", "nothing is known of the jobs")
+		c.note(c.present, "need", "%s", c.unknownJobs())
 		return
 	}
 	jobs := c.o.Running + c.o.Attributed

@@ -62,6 +62,7 @@ type Observation struct {
 	GroupMin, GroupMax int
 	// Reasons to hold.
 	DemandAge    Freshness
+	DemandWhy    string // which source says too little of the jobs, and why; empty: all do, or nobody can say
 	GroupAge     Freshness
 	CooledOff    time.Time // the provider refused: nothing is launched before this; zero = none
 	LaunchClamp  int       // at most so many launches now (breaker probe); < 0 = no clamp

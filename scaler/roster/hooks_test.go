@@ -49,6 +49,23 @@ func TestC34_AHookIsLetGoOnceItsJobsHaveEnded(t *testing.T) {
 	require.Equal(t, want, f.Releases(f.now), "nothing was done")
 }
 
+// Where the hook is what stops the runner nobody acknowledges a drain: it is said again,
+// in case the store has lost it, and that is no news as long as it stands.
+func TestADrainThatNobodyAcknowledgesIsOrderedAgain(t *testing.T) {
+	f := held(1)
+	require.Equal(t, []Order{{Instance: "a", Machine: "m-a", On: true, Reason: "removing"}}, f.Leaving(f.now))
+	f.machines["a"].Draining = true // by order, and that is all
+	for range 3 {
+		f.pass(f.rules.AckTimeout - time.Second)
+		require.Empty(t, f.Leaving(f.now))
+		f.pass(time.Second)
+		require.Equal(t, []Order{{Instance: "a", Machine: "m-a", On: true, Reason: "removing", Again: true}}, f.Leaving(f.now))
+	}
+	f.machines["a"].Draining = false // the store was lost
+	f.pass(f.rules.AckTimeout)
+	require.Equal(t, []Order{{Instance: "a", Machine: "m-a", On: true, Reason: "removing"}}, f.Leaving(f.now), "that is news")
+}
+
 func TestC34_AHookWithoutAMachineIsLetGoAtOnce(t *testing.T) {
 	f := newFleet()
 	f.pass(time.Minute) // past the owner's first looks

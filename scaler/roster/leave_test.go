@@ -208,6 +208,24 @@ func TestBrokenInstancesAreDrainedForGood(t *testing.T) {
 	require.Empty(t, f.Removals(f.now, false))
 }
 
+// Who says that an instance is broken is told as it is.
+func TestBrokenInstancesSayWhoseWordItIs(t *testing.T) {
+	f := serving(3)
+	f.machines["i00"].Unhealthy = "the disk is full"
+	f.machines["i01"].Unhealthy, f.machines["i01"].UnhealthyBy = "its runner was deleted in GitLab", "GitLab"
+	f.list[2].Unhealthy = true
+	f.Changes()
+	f.pass(time.Second)
+	texts := map[string]string{}
+	for _, c := range f.Changes() {
+		require.Equal(t, FellIll, c.Kind)
+		texts[c.Instance] = c.Detail
+	}
+	require.Equal(t, map[string]string{
+		"i00": "by its own word: the disk is full", "i01": "by GitLab's word: its runner was deleted in GitLab", "i02": "by the provider's word",
+	}, texts)
+}
+
 func TestAHealthCheckThatIsSetUpWrongDrainsNotEverything(t *testing.T) {
 	f := serving(20)
 	for i := range f.list {

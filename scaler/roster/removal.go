@@ -11,6 +11,8 @@ type Order struct {
 	Machine  string
 	On       bool
 	Reason   string
+	// Again: it stands by the machine's record, and is only said once more.
+	Again bool
 }
 
 // Drain chooses n usable instances that are proven idle for idle_time, those idle
@@ -59,8 +61,9 @@ func (r *Roster) Leaving(now time.Time) []Order {
 			continue
 		}
 		if in.DrainedAt.IsZero() || (!r.acknowledged(now, in) && now.Sub(in.DrainedAt) >= r.rules.AckTimeout) {
+			again := !in.DrainedAt.IsZero() && in.drained
 			in.DrainedAt, in.DrainReason = now, cmp.Or(in.DrainReason, string(in.Phase))
-			out = append(out, Order{Instance: in.ID, Machine: in.Machine, On: true, Reason: in.DrainReason})
+			out = append(out, Order{Instance: in.ID, Machine: in.Machine, On: true, Reason: in.DrainReason, Again: again})
 		}
 	}
 	return out

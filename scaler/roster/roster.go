@@ -223,7 +223,11 @@ func (r *Roster) heardOne(now time.Time, m *router.Machine) {
 	in.heardAt, in.heartbeatAt = m.HeardAt, m.HeartbeatAt
 	in.ackedAt, in.connected = m.DrainAckedAt, m.Connected
 	in.stopping = !m.StoppingSince.IsZero()
-	in.drained, in.recorded, in.complaint, in.paused = m.Draining, true, m.Unhealthy, m.Paused
+	in.drained, in.recorded, in.paused = m.Draining, true, m.Paused
+	in.complaint, in.complainant = m.Unhealthy, "its own"
+	if m.UnhealthyBy != "" {
+		in.complainant = m.UnhealthyBy + "'s"
+	}
 	if m.InterruptionKind != "" {
 		r.Interrupt(Notice{Instance: in.ID, Kind: m.InterruptionKind, Deadline: m.InterruptionDeadline})
 	}

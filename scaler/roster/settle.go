@@ -61,7 +61,7 @@ func (r *Roster) settleRegistered(now time.Time, in *Instance) {
 	case in.stopping, r.rules.MaxUses > 0 && in.uses >= r.rules.MaxUses:
 		in.leave(UsedUp)
 	case in.complaint != "":
-		r.note(in.ID, FellIll, "by its own word: %s", in.complaint)
+		r.note(in.ID, FellIll, "by %s word: %s", in.complainant, in.complaint)
 		in.leave(Broken)
 	case in.paused && in.Phase == Usable:
 		in.Phase = Paused

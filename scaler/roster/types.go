@@ -103,7 +103,8 @@ type Instance struct {
 	recorded    bool // there is a record of its machine
 	drained     bool // by the machine's record
 	stopping    bool
-	complaint   string // why its machine says that it is broken
+	complaint   string // why it is broken
+	complainant string // whose word that is: its machine's own, or another's
 	paused      bool   // by the machine's record
 }
 

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -14,9 +13,8 @@ import (
 )
 
 // facts gathers all that is known of a pool. The order matters: orders first, then the
-// book, so that the book has every job that came before an order; then the mark of the
-// book, so that a book that was lost meanwhile is found out.
-func (m *Machines) facts(ctx context.Context, p Pool, mem *memory, epoch uint64, records []router.Machine, runners map[int64]collect.RunnerState) (*evidence.Facts, error) {
+// book, so that the book has every job that came before an order.
+func (m *Machines) facts(ctx context.Context, p Pool, mem *memory, records []router.Machine, runners map[int64]collect.RunnerState) (*evidence.Facts, error) {
 	f := &evidence.Facts{
 		Pool: p.Name, Mode: p.Mode, Capacity: p.Capacity, Drain: p.Drain, HookVerified: m.HookVerified(p.Name), Fresh: m.Fresh,
 	}
@@ -27,7 +25,10 @@ func (m *Machines) facts(ctx context.Context, p Pool, mem *memory, epoch uint64,
 	}
 	if p.Mode == evidence.Observe {
 		f.Streams = records
-	} else if err := m.book(ctx, p, mem, epoch, records, f); err != nil {
+		if err := m.disown(ctx, p, mem); err != nil {
+			return nil, err
+		}
+	} else if err := m.book(ctx, p, mem, records, f); err != nil {
 		return nil, err
 	}
 	if p.Scraped && m.Metrics != nil {
@@ -79,12 +80,14 @@ func (m *Machines) drains(ctx context.Context, pool string, mem *memory) (map[st
 
 // book adds the machines that ask for jobs through us, with what they were handed. The
 // others of the pool's records are of sidecars: those have heartbeats.
-func (m *Machines) book(ctx context.Context, p Pool, mem *memory, epoch uint64, records []router.Machine, f *evidence.Facts) error {
+func (m *Machines) book(ctx context.Context, p Pool, mem *memory, records []router.Machine, f *evidence.Facts) error {
 	readAt := m.Now()
-	books, err := m.Registry.Routed(ctx, p.Name)
+	read, err := m.Registry.Routed(ctx, p.Name, p.Mode == evidence.RouteFront)
 	if err != nil {
 		return err
 	}
+	f.BookSince = mem.since(read.Since, read.At, m.Now())
+	books := read.Machines
 	asked := make(map[spillway.MachineID]router.Machine)
 	add := func(r router.Machine) {
 		book := books[r.ID]
@@ -114,44 +117,32 @@ func (m *Machines) book(ctx context.Context, p Pool, mem *memory, epoch uint64, 
 		add(r)
 	}
 	mem.asked = asked
-	f.BookSince, err = m.since(ctx, p.Name, mem, epoch, readAt)
-	return err
+	return nil
 }
 
-// markTTL is how long the mark of a book is kept without being written again, and
-// markEvery how often it is.
-const (
-	markTTL   = 24 * time.Hour
-	markEvery = time.Hour
-)
+// disownEvery is how often it is put down again that a book misses jobs.
+const disownEvery = time.Hour
 
-func markName(pool string) string { return "book/" + pool }
-
-// since is since when the book has every job. The mark of that is kept where the book
-// is, so that who has lost the one has lost the other.
-func (m *Machines) since(ctx context.Context, pool string, mem *memory, epoch uint64, readAt time.Time) (time.Time, error) {
-	data, found, err := m.Boards.Board(ctx, markName(pool))
-	if err != nil {
-		return time.Time{}, err
-	}
-	since := readAt
-	if found {
-		if err := since.UnmarshalText(data); err != nil {
-			return time.Time{}, fmt.Errorf("the mark of the book: %w", err)
+// disown puts down that jobs reach the pool's machines without being booked: a front that
+// comes later must not take the book for one that has them.
+func (m *Machines) disown(ctx context.Context, p Pool, mem *memory) error {
+	if now := m.Now(); mem.disowned.IsZero() || now.Sub(mem.disowned) >= disownEvery {
+		if _, err := m.Registry.Routed(ctx, p.Name, false); err != nil {
+			return err
 		}
+		mem.disowned = now
 	}
-	if found && since.Equal(mem.since) && readAt.Sub(mem.marked) < markEvery {
-		return since, nil
+	return nil
+}
+
+// since is since when the book has every job, by our clock: as long ago as it is by the
+// store's, reckoned from after the answer, so that it is rather later than earlier. The
+// same book has the same time at each look.
+func (mem *memory) since(since, at, now time.Time) time.Time {
+	if !since.Equal(mem.bookSince) {
+		mem.bookSince, mem.ourSince = since, now.Add(-at.Sub(since))
 	}
-	data, err = since.UTC().MarshalText()
-	if err != nil {
-		return time.Time{}, fmt.Errorf("the mark of the book: %w", err)
-	}
-	if err := m.Boards.PutBoard(ctx, markName(pool), epoch, data, markTTL); err != nil {
-		return time.Time{}, err
-	}
-	mem.since, mem.marked = since, readAt
-	return since, nil
+	return mem.ourSince
 }
 
 // states are GitLab's words on the runners that a pool names.

@@ -54,9 +54,11 @@ type Machines struct {
 type memory struct {
 	orders map[spillway.MachineID]order          // in force
 	asked  map[spillway.MachineID]router.Machine // the last record of machines that have a job
-	since  time.Time                             // as the mark of the book says
-	marked time.Time                             // when the mark was last written
-	shown  shown
+	// bookSince is since when the book has every job, by the store's clock, and ourSince
+	// is that by ours.
+	bookSince, ourSince time.Time
+	disowned            time.Time // when it was last put down that the book misses jobs
+	shown               shown
 	// busy is when machines were last seen with a job: the router, which writes that down
 	// in other pools, knows nothing of theirs.
 	busy map[spillway.MachineID]time.Time
@@ -125,18 +127,7 @@ func (m *Machines) Machines(ctx context.Context) ([]router.Machine, error) {
 	m.mu.Lock()
 	pools := m.mu.pools
 	m.mu.Unlock()
-	byPool := make(map[string][]router.Machine, len(pools))
-	for _, p := range pools {
-		byPool[p.Name] = []router.Machine{}
-	}
-	out := make([]router.Machine, 0, len(records))
-	for i := range records {
-		if list, watched := byPool[records[i].Pool]; watched {
-			byPool[records[i].Pool] = append(list, records[i])
-		} else {
-			out = append(out, records[i])
-		}
-	}
+	byPool, out := split(records, pools)
 	runners := m.runners(ctx, pools)
 	maps.DeleteFunc(m.watched, func(pool string, _ *memory) bool { _, still := byPool[pool]; return !still })
 	for _, p := range pools {
@@ -148,6 +139,28 @@ func (m *Machines) Machines(ctx context.Context) ([]router.Machine, error) {
 		m.setLimits(p.Name, v)
 	}
 	return out, nil
+}
+
+// split sorts records into those of each pool and those of others. It counts first: a
+// record is large, and there are thousands at each look.
+func split(records []router.Machine, pools []Pool) (byPool map[string][]router.Machine, others []router.Machine) {
+	count := make(map[string]int, len(pools))
+	for i := range records {
+		count[records[i].Pool]++
+	}
+	byPool = make(map[string][]router.Machine, len(pools))
+	for _, p := range pools {
+		byPool[p.Name] = make([]router.Machine, 0, count[p.Name])
+	}
+	others = make([]router.Machine, 0, len(records))
+	for i := range records {
+		if list, watched := byPool[records[i].Pool]; watched {
+			byPool[records[i].Pool] = append(list, records[i])
+		} else {
+			others = append(others, records[i])
+		}
+	}
+	return byPool, others
 }
 
 // runners is GitLab's word. Where it can't be read nothing of GitLab is known, which
@@ -184,7 +197,7 @@ func (m *Machines) watch(ctx context.Context, p Pool, records []router.Machine, 
 			return evidence.Verdict{Machines: records}, nil
 		}
 	}
-	facts, err := m.facts(ctx, p, mem, epoch, records, runners)
+	facts, err := m.facts(ctx, p, mem, records, runners)
 	if err != nil {
 		return evidence.Verdict{}, err
 	}

@@ -17,9 +17,9 @@ type Registry interface {
 	scaler.Machines
 	// Drains returns the orders in force for a pool's machines.
 	Drains(ctx context.Context, pool string) (map[spillway.MachineID]router.DrainOrder, error)
-	// Routed returns the books of a pool's machines. Read after an order has been seen in
-	// force, it has every job that the machine was ever handed and that has not ended.
-	Routed(ctx context.Context, pool string) (map[spillway.MachineID]store.RoutedMachine, error)
+	// Routed returns the book of a pool. Read after an order has been seen in force, it has
+	// every job that the machine was handed since the book began and that has not ended.
+	Routed(ctx context.Context, pool string, whole bool) (store.RoutedBook, error)
 }
 
 // Boards shows documents to every replica. A write with an epoch below the newest seen

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -20,9 +21,9 @@ const showEvery = 2 * time.Second
 
 // shown is what was last shown of a pool, here or by whoever scales it.
 type shown struct {
-	data    string
+	sum     [sha256.Size]byte // of the text: a large pool's is a MiB
 	at      time.Time
-	verdict evidence.Verdict // that data has, where it was read
+	verdict evidence.Verdict // in the text, where it was read
 }
 
 func showName(pool string) string { return "machines/" + pool }
@@ -47,13 +48,14 @@ func (m *Machines) show(ctx context.Context, pool string, mem *memory, epoch uin
 	if err != nil {
 		return fmt.Errorf("encoding what is known of the machines: %w", err)
 	}
-	if string(data) == mem.shown.data && now.Sub(mem.shown.at) < showTTL/3 {
+	sum := sha256.Sum256(data)
+	if sum == mem.shown.sum && now.Sub(mem.shown.at) < showTTL/3 {
 		return nil
 	}
 	if err := m.Boards.PutBoard(ctx, showName(pool), epoch, data, showTTL); err != nil {
 		return err
 	}
-	mem.shown = shown{data: string(data), at: now}
+	mem.shown = shown{sum: sum, at: now}
 	return nil
 }
 
@@ -63,13 +65,14 @@ func (m *Machines) shown(ctx context.Context, pool string, mem *memory) (v evide
 	if err != nil || !found {
 		return evidence.Verdict{}, false, err
 	}
-	if mem.shown.at.IsZero() && string(data) == mem.shown.data {
+	sum := sha256.Sum256(data)
+	if mem.shown.at.IsZero() && sum == mem.shown.sum {
 		return mem.shown.verdict, true, nil
 	}
 	var p picture
 	if err := json.Unmarshal(data, &p); err != nil {
 		return evidence.Verdict{}, false, fmt.Errorf("what is known of the machines: %w", err)
 	}
-	mem.shown = shown{data: string(data), verdict: evidence.Verdict(p)} // no time: it isn't ours
+	mem.shown = shown{sum: sum, verdict: evidence.Verdict(p)} // no time: it isn't ours
 	return evidence.Verdict(p), true, nil
 }

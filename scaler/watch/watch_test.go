@@ -50,14 +50,14 @@ func TestAnOrderCountsFromWhenItWasFirstSeenInForce(t *testing.T) {
 	require.Equal(t, w.now, seen().DrainAckedAt, "another order, another time")
 }
 
-func TestTheBookIsReadBetweenTheOrdersAndItsMark(t *testing.T) {
+func TestTheBookIsReadAfterTheOrders(t *testing.T) {
 	w := newWorld()
 	w.list(t, "i-1")
 	look(t, w.watch(routed()))
-	require.Equal(t, []string{"machines", "drains", "routed", "board book/p", "put book/p", "put machines/p"}, w.calls)
+	require.Equal(t, []string{"machines", "drains", "routed", "put machines/p"}, w.calls)
 }
 
-func TestTheMarkOfTheBookIsAsOldAsTheBook(t *testing.T) {
+func TestABookThatWasLostProvesNothingOfBefore(t *testing.T) {
 	w := newWorld()
 	w.list(t, "i-1")
 	w.records = []router.Machine{{ID: "s-1", InstanceID: "i-1", Pool: "p", Connected: true, HeardAt: t0, RegisteredAt: t0.Add(-time.Hour)}}
@@ -65,27 +65,29 @@ func TestTheMarkOfTheBookIsAsOldAsTheBook(t *testing.T) {
 	require.Zero(t, look(t, m)["s-1"].HeartbeatAt, "the instance is older than the book: it may have a job from before")
 	require.NotEmpty(t, m.CannotDrain("p"))
 
-	w.boards[markName("p")] = []byte("2026-03-01T09:00:00Z")
+	w.bookOf(3 * time.Hour)
 	require.Equal(t, t0, look(t, m)["s-1"].HeartbeatAt, "the book has every job that it ever had")
 	require.Equal(t, scaler.Limits{}, m.Limits("p"))
 	w.now = t0.Add(2 * time.Hour)
 	w.records[0].HeardAt = w.now
-	w.calls = nil
-	look(t, m)
-	require.Contains(t, w.calls, "put book/p", "or it would be forgotten")
-	require.Equal(t, "2026-03-01T09:00:00Z", string(w.boards[markName("p")]))
+	require.Equal(t, w.now, look(t, m)["s-1"].HeartbeatAt)
 
-	clear(w.boards) // the store was lost, and the book with it
+	w.bookOf(0) // the pool's part of the store was lost, and the book with it
 	require.Zero(t, look(t, m)["s-1"].HeartbeatAt)
-	w.boards[markName("p")] = []byte("yesterday")
-	_, err := m.Machines(t.Context())
-	require.ErrorContains(t, err, "the mark of the book")
+}
+
+func TestTheAgeOfTheBookIsByOurClock(t *testing.T) {
+	var mem memory
+	since, at := t0.Add(time.Hour), t0.Add(time.Hour+10*time.Minute) // the store's is an hour off
+	require.Equal(t, t0.Add(time.Second), mem.since(since, at, t0.Add(10*time.Minute+time.Second)), "the answer took a second")
+	require.Equal(t, t0.Add(time.Second), mem.since(since, at.Add(time.Minute), t0.Add(11*time.Minute)), "the same book, the same time")
+	require.Equal(t, t0.Add(20*time.Minute), mem.since(at.Add(10*time.Minute), at.Add(10*time.Minute), t0.Add(20*time.Minute)))
 }
 
 func TestAMachineAtItsLimitIsKeptByItsBook(t *testing.T) {
 	w := newWorld()
 	w.list(t, "i-1")
-	w.boards[markName("p")] = []byte("2026-03-01T09:00:00Z")
+	w.bookOf(3 * time.Hour)
 	w.records = []router.Machine{{ID: "s-1", InstanceID: "i-1", Pool: "p", Connected: true, HeardAt: t0, RegisteredAt: t0.Add(-time.Hour)}}
 	w.books["s-1"] = store.RoutedMachine{Open: []store.RoutedJob{{ID: "1", Begun: t0}}, Uses: 1, LastUsedAt: t0}
 	w.books["s-9"] = store.RoutedMachine{Uses: 4}
@@ -177,7 +179,7 @@ func TestShowingIsNotRepeatedForNothing(t *testing.T) {
 }
 
 func TestWhatCantBeReadIsAnErrorAndNotNothing(t *testing.T) {
-	for _, op := range []string{"machines", "drains", "routed", "board book/p"} {
+	for _, op := range []string{"machines", "drains", "routed"} {
 		w := newWorld()
 		w.list(t, "i-1")
 		w.fail[op] = errAway
@@ -305,4 +307,28 @@ func TestAJobThatNoMachineTellsOfIsBelievedForAWhile(t *testing.T) {
 	w.runners[7] = collect.RunnerState{At: w.now, Running: 1}
 	look(t, m)
 	require.Zero(t, m.Unseen("p"), "a list that isn't whole says nothing")
+}
+
+// A pool that was observed, or had jobs that did not pass through us, must not be proven
+// idle by its book when a front comes before it.
+func TestABookIsWholeOnlyBehindAFront(t *testing.T) {
+	one := routed()
+	one.Mode = evidence.RouteOne
+	for _, tt := range []struct {
+		pool Pool
+		want []bool
+	}{
+		{routed(), []bool{true, true, true}},
+		{one, []bool{false, false, false}},
+		{observed(), []bool{false, false}}, // again after an hour
+	} {
+		w := newWorld()
+		m := w.watch(tt.pool)
+		for range 3 {
+			w.list(t)
+			look(t, m)
+			w.now = w.now.Add(40 * time.Minute)
+		}
+		require.Equal(t, tt.want, w.readAsWhole, tt.pool.Mode)
+	}
 }

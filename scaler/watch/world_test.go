@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -22,24 +23,26 @@ var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // world is all that machines are watched by, as a test moves it. The store's clock is an
 // hour off: nothing may depend on that.
 type world struct {
-	now      time.Time
-	records  []router.Machine
-	drains   map[spillway.MachineID]router.DrainOrder
-	books    map[spillway.MachineID]store.RoutedMachine
-	boards   map[string][]byte
-	scrapes  map[string]evidence.Scrape
-	runners  map[int64]collect.RunnerState
-	fail     map[string]error
-	holds    bool
-	calls    []string
-	troubles []string
-	lists    *Lists
-	group    []pluginsdk.Instance
+	now         time.Time
+	records     []router.Machine
+	drains      map[spillway.MachineID]router.DrainOrder
+	books       map[spillway.MachineID]store.RoutedMachine
+	since       time.Time // of the book, by the store's clock
+	readAsWhole []bool    // how the book was read
+	boards      map[string][]byte
+	scrapes     map[string]evidence.Scrape
+	runners     map[int64]collect.RunnerState
+	fail        map[string]error
+	holds       bool
+	calls       []string
+	troubles    []string
+	lists       *Lists
+	group       []pluginsdk.Instance
 }
 
 func newWorld() *world {
 	w := &world{
-		now: t0, holds: true, fail: map[string]error{}, boards: map[string][]byte{},
+		now: t0, since: t0.Add(time.Hour), holds: true, fail: map[string]error{}, boards: map[string][]byte{},
 		drains: map[spillway.MachineID]router.DrainOrder{}, books: map[spillway.MachineID]store.RoutedMachine{},
 		scrapes: map[string]evidence.Scrape{}, runners: map[int64]collect.RunnerState{},
 	}
@@ -79,13 +82,13 @@ func (w *world) Drains(context.Context, string) (map[spillway.MachineID]router.D
 	return w.drains, w.do("drains")
 }
 
-func (w *world) Routed(context.Context, string) (map[spillway.MachineID]store.RoutedMachine, error) {
-	out := map[spillway.MachineID]store.RoutedMachine{}
-	for id, b := range w.books {
-		out[id] = b
-	}
-	return out, w.do("routed")
+func (w *world) Routed(_ context.Context, _ string, whole bool) (store.RoutedBook, error) {
+	w.readAsWhole = append(w.readAsWhole, whole)
+	return store.RoutedBook{Machines: maps.Clone(w.books), Since: w.since, At: w.serverTime()}, w.do("routed")
 }
+
+// bookOf is a book that is so old.
+func (w *world) bookOf(age time.Duration) { w.since = w.serverTime().Add(-age) }
 
 func (w *world) PutBoard(_ context.Context, name string, _ uint64, data []byte, _ time.Duration) error {
 	if err := w.do("put " + name); err != nil {

@@ -4,7 +4,9 @@
 local machine = call('HGET', HOLDERS, ARGV[1])
 if not machine then return 0 end
 if ARGV[3] ~= '' then
-  local _, job = find(read(call('HGET', BOOK, machine)), ARGV[1])
+  local book = read(call('HGET', BOOK, machine))
+  local _, job = find(book.jobs, ARGV[1])
+  if not job then _, job = find(book.lapsed, ARGV[1]) end
   if job and tonumber(job.begun) >= tonumber(ARGV[3]) then return 0 end
 end
 return strike(machine, ARGV[1], tonumber(ARGV[2]))

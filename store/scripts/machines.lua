@@ -25,7 +25,9 @@ local function close(machine, text, stays)
     call('ZADD', SEEN, int(math.ceil(latest / 1000)), machine)
     return
   end
-  for _, job in ipairs(book.jobs) do book.past[#book.past + 1] = job.id end
+  for _, jobs in ipairs({ book.jobs, book.lapsed }) do
+    for _, job in ipairs(jobs) do book.past[#book.past + 1] = job.id end
+  end
   if #book.past > 0 then call('HDEL', HOLDERS, unpack(book.past)) end
   call('HDEL', BOOK, machine)
 end

@@ -6,7 +6,7 @@ local states = call('HMGET', STATE, unpack(ids))
 for i, id in ipairs(ids) do
   local letter, attempt
   if states[i] then letter, attempt = match(states[i], HEAD) end
-  if letter and ACTIVE[letter] and attempt == ARGV[2 * i + 2] then
+  if letter and CLAIMED[letter] and attempt == ARGV[2 * i + 2] then
     claim[#claim + 1] = expiry
     claim[#claim + 1] = id
   else

@@ -135,6 +135,44 @@ var claimContract = []contract{
 		require.Equal(t, []spillway.JobID{"1", "5", "3"}, idsOf(claim(t, s, 10, "a")))
 		require.Empty(t, claim(t, s, 10, "a"))
 	}},
+	{"counted by how long they have waited", store.Options{}, func(t *testing.T, s *store.Store) {
+		all, err := s.Counts(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, all)
+		old := numbered(4, "a")
+		for i := range old {
+			old[i].Priority = i % 2
+		}
+		push(t, s, old...)
+		all, err = s.Counts(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, all[0].Waited, "nobody has asked")
+
+		const age = 50 * time.Millisecond
+		s.CountAges([]time.Duration{time.Hour, age, age})
+		require.Eventually(t, func() bool {
+			all, err := s.Counts(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []time.Duration{age, time.Hour}, []time.Duration{all[0].Waited[0].For, all[0].Waited[1].For})
+			require.Zero(t, all[0].Waited[1].Jobs)
+			return all[0].Waited[0].Jobs == len(old)
+		}, within, every)
+		// Whatever a pause of the test makes of their age, those that came first are as old.
+		young := job("young", "a")
+		push(t, s, young, job("alone", "b"))
+		all, err = s.Counts(t.Context())
+		require.NoError(t, err)
+		for _, c := range all {
+			require.LessOrEqual(t, c.Waited[0].Jobs, c.Pending)
+			if c.Pending > 1 {
+				require.GreaterOrEqual(t, c.Waited[0].Jobs, len(old))
+			}
+		}
+		s.CountAges(nil)
+		all, err = s.Counts(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, all[0].Waited)
+	}},
 	{"the oldest job counts, whatever its priority", store.Options{}, func(t *testing.T, s *store.Store) {
 		old, urgent := job("1", "a"), job("2", "a")
 		old.Priority = 5
@@ -193,6 +231,35 @@ var claimContract = []contract{
 		stale, err = s.Renew(t.Context(), []router.JobRef{lost, kept, unknown}, claimTTL)
 		require.NoError(t, err)
 		require.Equal(t, []router.JobRef{lost, unknown}, stale)
+	}},
+}
+
+var extendContract = []contract{
+	{"a claim that was extended is not cut short", store.Options{}, func(t *testing.T, s *store.Store) {
+		push(t, s, job("1", "a"), job("2", "a"))
+		claimed := claimFor(t, s, 2, 10*time.Millisecond, "a")
+		_, err := s.Renew(t.Context(), []router.JobRef{claimed[0].Ref}, time.Hour)
+		require.NoError(t, err)
+		_, err = s.Renew(t.Context(), []router.JobRef{claimed[0].Ref}, 10*time.Millisecond)
+		require.NoError(t, err)
+		var reaped []spillway.JobRecord
+		require.Eventually(t, func() bool {
+			r, err := s.Reap(t.Context(), 100)
+			require.NoError(t, err)
+			reaped = append(reaped, r...)
+			return len(reaped) > 0
+		}, within, every)
+		require.Len(t, reaped, 1)
+		require.Equal(t, spillway.JobID("2"), reaped[0].Job.ID)
+	}},
+	{"a job of another cell stays one", store.Options{}, func(t *testing.T, s *store.Store) {
+		j := job("1", "a")
+		j.Requirement.Origin = spillway.CellOrigin
+		push(t, s, j)
+		require.Equal(t, spillway.CellOrigin, get(t, s, "1").Job.Requirement.Origin)
+		counts, err := s.Counts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, spillway.CellOrigin, counts[0].Requirement.Origin)
 	}},
 }
 
@@ -307,7 +374,9 @@ var releaseContract = []contract{
 		push(t, s, j)
 		require.NoError(t, release(t, s, store.Release{Ref: claim(t, s, 1, "a")[0].Ref})) // a refusal is no loss
 		require.NoError(t, release(t, s, store.Release{Ref: claim(t, s, 1, "a")[0].Ref, Lost: true, Detail: "first"}))
-		require.NoError(t, release(t, s, store.Release{Ref: claim(t, s, 1, "a")[0].Ref, Lost: true, Detail: "second"}))
+		last := claim(t, s, 1, "a")[0].Ref
+		require.ErrorIs(t, release(t, s, store.Release{Ref: last, Lost: true, Detail: "second"}), store.ErrQuarantined)
+		require.ErrorIs(t, release(t, s, store.Release{Ref: last, Lost: true, Detail: "second"}), store.ErrStaleAttempt)
 		r := get(t, s, "1")
 		require.Equal(t, spillway.Failed, r.State)
 		require.Equal(t, spillway.RunnerSystemFailure, r.Result.Reason)
@@ -322,6 +391,7 @@ var releaseContract = []contract{
 		push(t, s, j)
 		require.NoError(t, release(t, s, store.Release{Ref: claim(t, s, 1, "a")[0].Ref, Lost: true}))
 		require.Equal(t, spillway.Failed, get(t, s, "1").State)
+		require.False(t, get(t, s, "1").Quarantined, "nobody may have it tried again")
 	}},
 	{"unknown", store.Options{}, func(t *testing.T, s *store.Store) {
 		ref := router.JobRef{ID: "9", Class: classOf("a"), Attempt: 1}

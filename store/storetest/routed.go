@@ -26,6 +26,20 @@ func begin(t *testing.T, s *store.Store, j store.RoutedJob, want bool) {
 	require.Equal(t, want, begun, "job %s on machine %s", j.ID, j.Machine)
 }
 
+// toConfirm returns a job that is to be confirmed within some time.
+func toConfirm(machine, id string, within time.Duration) store.RoutedJob {
+	j := routed("blue", machine, id)
+	j.ConfirmWithin = within
+	return j
+}
+
+func confirm(t *testing.T, s *store.Store, id spillway.JobID, want store.Confirmation) {
+	t.Helper()
+	got, err := s.ConfirmRouted(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, want, got, "job %s", id)
+}
+
 func end(t *testing.T, s *store.Store, id spillway.JobID, want bool) {
 	t.Helper()
 	ended, err := s.EndRouted(t.Context(), id)
@@ -36,9 +50,9 @@ func end(t *testing.T, s *store.Store, id spillway.JobID, want bool) {
 // book returns the book of a machine.
 func book(t *testing.T, s *store.Store, pool string, machine spillway.MachineID) (store.RoutedMachine, bool) {
 	t.Helper()
-	books, err := s.Routed(t.Context(), pool)
+	books, err := s.Routed(t.Context(), pool, true)
 	require.NoError(t, err)
-	b, ok := books[machine]
+	b, ok := books.Machines[machine]
 	return b, ok
 }
 
@@ -48,9 +62,9 @@ func open(t *testing.T, s *store.Store, pool string, machine spillway.MachineID)
 	return b.Open
 }
 
-func order(t *testing.T, s *store.Store, pool string, machine spillway.MachineID, on bool) {
+func order(t *testing.T, s *store.Store, machine spillway.MachineID, on bool) {
 	t.Helper()
-	require.NoError(t, s.OrderDrain(t.Context(), pool, []router.DrainOrder{{Machine: machine, On: on}}))
+	require.NoError(t, s.OrderDrain(t.Context(), "blue", []router.DrainOrder{{Machine: machine, On: on}}))
 }
 
 var routedContract = []contract{
@@ -80,7 +94,7 @@ var routedContract = []contract{
 	{"none begins on a machine under an order", store.Options{}, func(t *testing.T, s *store.Store) {
 		before := routed("blue", "m", "1")
 		begin(t, s, before, true)
-		order(t, s, "blue", "m", true)
+		order(t, s, "m", true)
 		begin(t, s, routed("blue", "m", "2"), false)
 		begin(t, s, routed("blue", "other", "2"), true)
 		begin(t, s, before, true) // again: it was begun before the order
@@ -90,7 +104,7 @@ var routedContract = []contract{
 		m, _ := book(t, s, "blue", "m")
 		require.Empty(t, m.Open)
 		require.Equal(t, 1, m.Uses)
-		order(t, s, "blue", "m", false)
+		order(t, s, "m", false)
 		begin(t, s, before, true)
 	}},
 	{"once more is once", store.Options{}, func(t *testing.T, s *store.Store) {
@@ -108,7 +122,7 @@ var routedContract = []contract{
 	{"a job that is given out anew moves", store.Options{}, func(t *testing.T, s *store.Store) {
 		j := routed("blue", "m", "1")
 		begin(t, s, j, true)
-		order(t, s, "blue", "no", true)
+		order(t, s, "no", true)
 		j.Machine = "no"
 		begin(t, s, j, false)
 		require.Len(t, open(t, s, "blue", "m"), 1, "it stays where it is if it can't move")
@@ -167,6 +181,116 @@ var routedContract = []contract{
 		require.Equal(t, 1, kept.Uses)
 		require.Len(t, open(t, s, "blue", "busy"), 1)
 	}},
+	{"a book says since when it has every job", store.Options{}, func(t *testing.T, s *store.Store) {
+		before := time.Now()
+		first, err := s.Routed(t.Context(), "blue", true)
+		require.NoError(t, err)
+		require.WithinRange(t, first.Since, before.Add(-within), time.Now().Add(within))
+		require.Equal(t, first.At, first.Since, "it is young when it is first read")
+		begin(t, s, routed("blue", "m", "1"), true)
+		require.NoError(t, s.RemoveMachines(t.Context(), "blue", []spillway.MachineID{"m"}))
+		require.NoError(t, s.PutMachines(t.Context(), []router.Machine{machine("blue", "n")}))
+		again, err := s.Routed(t.Context(), "blue", true)
+		require.NoError(t, err)
+		require.Equal(t, first.Since, again.Since)
+		require.True(t, again.At.After(first.At))
+		require.Empty(t, again.Machines)
+		other, err := s.Routed(t.Context(), "green", true)
+		require.NoError(t, err)
+		require.True(t, other.Since.After(first.Since), "each pool's has its own time")
+	}},
+	{"a book that missed jobs begins anew when it is whole again", store.Options{}, func(t *testing.T, s *store.Store) {
+		first, err := s.Routed(t.Context(), "blue", true)
+		require.NoError(t, err)
+		for range 2 { // jobs reach the machines in another way, too
+			missing, err := s.Routed(t.Context(), "blue", false)
+			require.NoError(t, err)
+			require.True(t, missing.Since.After(first.Since))
+		}
+		whole, err := s.Routed(t.Context(), "blue", true)
+		require.NoError(t, err)
+		require.Equal(t, whole.At, whole.Since)
+		again, err := s.Routed(t.Context(), "blue", true)
+		require.NoError(t, err)
+		require.Equal(t, whole.Since, again.Since)
+	}},
+	{"a job that is confirmed is open until its until", store.Options{}, func(t *testing.T, s *store.Store) {
+		confirm(t, s, "1", store.Unbooked)
+		j := toConfirm("m", "1", 200*time.Millisecond)
+		begin(t, s, j, true)
+		confirm(t, s, "1", store.Confirmed)
+		confirm(t, s, "1", store.Confirmed)
+		late := toConfirm("m", "2", 200*time.Millisecond)
+		begin(t, s, late, true)
+		j.ConfirmWithin = 0
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 1 }, within, every)
+		require.Equal(t, []store.RoutedJob{j}, open(t, s, "blue", "m"))
+		end(t, s, "1", true)
+		confirm(t, s, "1", store.Unbooked)
+	}},
+	{"one that was not confirmed in time can't be any more", store.Options{}, func(t *testing.T, s *store.Store) {
+		begin(t, s, routed("blue", "m", "0"), true)
+		confirm(t, s, "0", store.Confirmed)
+		end(t, s, "0", true)
+		begin(t, s, toConfirm("m", "1", 100*time.Millisecond), true)
+		require.Len(t, open(t, s, "blue", "m"), 1)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 0 }, within, every)
+		confirm(t, s, "1", store.TooLate)
+		begin(t, s, routed("blue", "m", "2"), true) // changes the book, and keeps what is known of it
+		confirm(t, s, "1", store.TooLate)
+		require.Len(t, open(t, s, "blue", "m"), 1)
+
+		// It is begun once more only where no order stands, and is as good as new then.
+		order(t, s, "m", true)
+		begin(t, s, toConfirm("m", "1", time.Minute), false)
+		order(t, s, "m", false)
+		begin(t, s, toConfirm("m", "1", time.Minute), true)
+		confirm(t, s, "1", store.Confirmed)
+		require.Len(t, open(t, s, "blue", "m"), 2)
+		m, _ := book(t, s, "blue", "m")
+		require.Equal(t, 4, m.Uses)
+	}},
+	{"the end of one that was not confirmed in time is its end", store.Options{}, func(t *testing.T, s *store.Store) {
+		begin(t, s, routed("blue", "m", "0"), true)
+		confirm(t, s, "0", store.Confirmed)
+		begin(t, s, toConfirm("m", "1", time.Millisecond), true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 1 }, within, every)
+		end(t, s, "1", false)
+		confirm(t, s, "1", store.Unbooked)
+		begin(t, s, toConfirm("m", "2", time.Millisecond), true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 1 }, within, every)
+		begin(t, s, routed("green", "n", "2"), true) // GitLab has given it out anew
+		confirm(t, s, "2", store.Confirmed)
+		require.Len(t, open(t, s, "green", "n"), 1)
+	}},
+	{"who never confirms has its jobs until their until", store.Options{}, func(t *testing.T, s *store.Store) {
+		begin(t, s, toConfirm("m", "1", time.Millisecond), true)
+		begin(t, s, toConfirm("other", "2", time.Minute), true)
+		confirm(t, s, "2", store.Confirmed)
+		begin(t, s, toConfirm("other", "3", time.Millisecond), true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "other")) == 1 }, within, every)
+		require.Len(t, open(t, s, "blue", "m"), 1, "its words may go to GitLab without us")
+		confirm(t, s, "1", store.Confirmed) // so they do not
+		begin(t, s, toConfirm("m", "4", time.Millisecond), true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 1 }, within, every)
+	}},
+	{"once more gives once more the time to confirm", store.Options{}, func(t *testing.T, s *store.Store) {
+		begin(t, s, routed("blue", "m", "0"), true)
+		confirm(t, s, "0", store.Confirmed)
+		j := toConfirm("m", "1", time.Minute)
+		begin(t, s, j, true)
+		j.ConfirmWithin = time.Millisecond
+		begin(t, s, j, true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 1 }, within, every)
+		j = toConfirm("m", "2", time.Minute)
+		begin(t, s, j, true)
+		confirm(t, s, "2", store.Confirmed)
+		j.ConfirmWithin = time.Millisecond
+		begin(t, s, j, true) // a late repetition
+		begin(t, s, toConfirm("m", "3", time.Millisecond), true)
+		require.Eventually(t, func() bool { return len(open(t, s, "blue", "m")) == 2 }, within, every)
+		confirm(t, s, "2", store.Confirmed)
+	}},
 	{"bad ones are refused", store.Options{}, func(t *testing.T, s *store.Store) {
 		good := routed("blue", strings.Repeat("m", 1024), strings.Repeat("1", spillway.MaxJobIDBytes))
 		good.Until = good.Begun.Add(store.MaxRoutedFor)
@@ -181,6 +305,8 @@ var routedContract = []contract{
 			"never begun":  func(j *store.RoutedJob) { j.Begun = time.Time{} },
 			"ends first":   func(j *store.RoutedJob) { j.Until = j.Begun },
 			"too long":     func(j *store.RoutedJob) { j.Until = j.Until.Add(1) },
+			"confirmed":    func(j *store.RoutedJob) { j.ConfirmWithin = -1 },
+			"forever":      func(j *store.RoutedJob) { j.ConfirmWithin = store.MaxRoutedFor + 1 },
 		} {
 			j := good
 			change(&j)
@@ -188,6 +314,8 @@ var routedContract = []contract{
 			require.ErrorIs(t, err, spillway.ErrInvalid, name)
 		}
 		_, err := s.EndRouted(t.Context(), "")
+		require.ErrorIs(t, err, spillway.ErrInvalid)
+		_, err = s.ConfirmRouted(t.Context(), "1 2")
 		require.ErrorIs(t, err, spillway.ErrInvalid)
 	}},
 }

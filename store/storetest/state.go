@@ -42,6 +42,25 @@ var machineContract = []contract{
 		require.NoError(t, s.RemoveMachines(t.Context(), "green", []spillway.MachineID{"b", "none"}))
 		require.Equal(t, []router.Machine{a, c}, machines(t, s))
 	}},
+	{"one of a pool", store.Options{MachineTTL: 300 * time.Millisecond}, func(t *testing.T, s *store.Store) {
+		a := machine("blue", "a")
+		require.NoError(t, s.PutMachines(t.Context(), []router.Machine{a, machine("blue", "b")}))
+		got, live, err := s.Machine(t.Context(), "blue", "a")
+		require.NoError(t, err)
+		require.True(t, live)
+		require.Equal(t, a, got)
+		for _, where := range [][2]string{{"blue", "c"}, {"green", "a"}} {
+			_, live, err = s.Machine(t.Context(), where[0], spillway.MachineID(where[1]))
+			require.NoError(t, err)
+			require.False(t, live)
+		}
+		_, _, err = s.Machine(t.Context(), "no pool", "a")
+		require.ErrorIs(t, err, spillway.ErrInvalid)
+		require.Eventually(t, func() bool {
+			_, live, err := s.Machine(t.Context(), "blue", "a")
+			return err == nil && !live
+		}, within, every, "it expires")
+	}},
 	{"more than one batch", store.Options{}, func(t *testing.T, s *store.Store) {
 		many := make([]router.Machine, store.MaxBatch+1)
 		for i := range many {

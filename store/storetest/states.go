@@ -16,10 +16,13 @@ import (
 var stateContract = []contract{
 	{"every operation in every state agrees with router.Next", store.Options{}, func(t *testing.T, s *store.Store) {
 		for _, from := range []spillway.JobState{
-			spillway.Pending, spillway.Assigned, spillway.Running,
+			spillway.Pending, spillway.Routing, spillway.Admitted, spillway.Assigned, spillway.Running,
 			spillway.Completed, spillway.Failed, spillway.Rejected, spillway.Canceled,
 		} {
 			for event, do := range operations {
+				if from == spillway.Admitted && event == router.Claim {
+					continue // it takes the admitted jobs first: they are assigned
+				}
 				id := string(from) + "-" + string(event)
 				ref := bring(t, s, id, from)
 				require.Equal(t, from, stateOf(t, s, ref), id)
@@ -56,7 +59,15 @@ var operations = map[router.Event]func(*testing.T, *store.Store, router.JobRef){
 	router.Complete: func(t *testing.T, s *store.Store, ref router.JobRef) {
 		_ = apply(t, s, store.Transition{Ref: ref, To: spillway.Completed, Result: spillway.JobResult{State: spillway.Completed}})
 	},
+	router.Admit: func(t *testing.T, s *store.Store, ref router.JobRef) {
+		_ = endReview(t, s, store.ReviewEnd{Ref: ref, To: spillway.Admitted})
+	},
+	router.Assign: func(t *testing.T, s *store.Store, ref router.JobRef) { claimAdmitted(t, s, 1, string(ref.ID)) },
 	router.Fail: func(t *testing.T, s *store.Store, ref router.JobRef) {
+		late := spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout}
+		if endReview(t, s, store.ReviewEnd{Ref: ref, To: spillway.Failed, Result: late}) == nil {
+			return
+		}
 		_ = apply(t, s, store.Transition{Ref: ref, To: spillway.Failed, Result: spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure}})
 	},
 	router.Release: func(t *testing.T, s *store.Store, ref router.JobRef) {
@@ -72,6 +83,10 @@ var operations = map[router.Event]func(*testing.T, *store.Store, router.JobRef){
 
 func reject(t *testing.T, s *store.Store, ref router.JobRef) {
 	t.Helper()
+	no := spillway.JobResult{State: spillway.Rejected, Reason: spillway.AdmissionRejected}
+	if endReview(t, s, store.ReviewEnd{Ref: ref, To: spillway.Rejected, Result: no}) == nil {
+		return
+	}
 	record, err := s.Get(t.Context(), ref.ID)
 	require.NoError(t, err)
 	_, err = s.Reject(t.Context(), ref.Class, record.Job.SubmittedAt.Add(time.Second), 1,
@@ -87,10 +102,12 @@ func bring(t *testing.T, s *store.Store, id string, to spillway.JobState) router
 	switch to {
 	case spillway.Assigned, spillway.Running, spillway.Completed, spillway.Failed:
 		claim(t, s, 1, id)
+	case spillway.Routing, spillway.Admitted:
+		review(t, s, 1, both, id)
 	default:
 	}
 	for _, event := range map[spillway.JobState][]router.Event{
-		spillway.Running: {router.Start}, spillway.Completed: {router.Start, router.Complete},
+		spillway.Admitted: {router.Admit}, spillway.Running: {router.Start}, spillway.Completed: {router.Start, router.Complete},
 		spillway.Failed: {router.Start, router.Fail}, spillway.Rejected: {router.Reject}, spillway.Canceled: {router.Cancel},
 	}[to] {
 		operations[event](t, s, ref)

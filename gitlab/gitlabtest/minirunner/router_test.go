@@ -81,6 +81,14 @@ func newLab(t *testing.T) (*lab, *scriptrouter.Router) {
 
 func (l *lab) runner(change func(*minirunner.Options)) *minirunner.Runner {
 	l.t.Helper()
+	r := l.made(change)
+	l.run(r)
+	return r
+}
+
+// made is a runner that does not run.
+func (l *lab) made(change func(*minirunner.Options)) *minirunner.Runner {
+	l.t.Helper()
 	o := minirunner.Options{
 		URL: l.url, Token: l.token, SystemID: "s_one", Router: true, WorkDir: l.t.TempDir(),
 		Times: minirunner.GitLabTimes().Scaled(0.005),
@@ -90,6 +98,10 @@ func (l *lab) runner(change func(*minirunner.Options)) *minirunner.Runner {
 	}
 	r, err := minirunner.New(o)
 	require.NoError(l.t, err)
+	return r
+}
+
+func (l *lab) run(r *minirunner.Runner) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { _ = r.Run(ctx) })
@@ -97,7 +109,6 @@ func (l *lab) runner(change func(*minirunner.Options)) *minirunner.Runner {
 		cancel()
 		done.Wait()
 	})
-	return r
 }
 
 func (l *lab) until(what func() bool) {
@@ -250,7 +261,7 @@ func TestQuitGivesUpTheOpenCall(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	l, _ := newLab(t)
 	gate := filepath.Join(t.TempDir(), "gate")
-	r := l.runner(func(o *minirunner.Options) { o.Router, o.Concurrent, o.Name = false, 3, "mini" })
+	r := l.made(func(o *minirunner.Options) { o.Router, o.Concurrent, o.Name = false, 3, "mini" })
 	scrape := func() string {
 		w := httptest.NewRecorder()
 		r.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -258,6 +269,7 @@ func TestMetrics(t *testing.T) {
 	}
 	require.NotContains(t, scrape(), "gitlab_runner_jobs{")
 	require.Contains(t, scrape(), "gitlab_runner_concurrent 3\n")
+	l.run(r)
 	id := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done", gate)}})
 	l.until(func() bool { return strings.Contains(scrape(), `state="running"`) })
 	busy := scrape()

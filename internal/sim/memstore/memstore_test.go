@@ -245,10 +245,10 @@ func TestTheBookOfRoutedJobs(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, begun)
 	}
-	books, err := r.Routed(t.Context(), "p")
+	books, err := r.Routed(t.Context(), "p", true)
 	require.NoError(t, err)
-	require.Len(t, books["m"].Open, 1)
-	require.Equal(t, 1, books["m"].Uses)
+	require.Len(t, books.Machines["m"].Open, 1)
+	require.Equal(t, 1, books.Machines["m"].Uses)
 	ended, err := r.EndRouted("1")
 	require.NoError(t, err)
 	require.True(t, ended)
@@ -270,13 +270,62 @@ func TestTheBookOfRoutedJobs(t *testing.T) {
 	_, err = r.BeginRouted(job("3", "other"))
 	require.NoError(t, err)
 	r.now = r.now.Add(time.Hour)
-	books, err = r.Routed(t.Context(), "p")
+	books, err = r.Routed(t.Context(), "p", true)
 	require.NoError(t, err)
-	require.Empty(t, books["other"].Open, "past its Until")
+	require.Empty(t, books.Machines["other"].Open, "past its Until")
 	require.NoError(t, r.RemoveMachines(t.Context(), "p", []spillway.MachineID{"other"}))
-	books, err = r.Routed(t.Context(), "p")
+	books, err = r.Routed(t.Context(), "p", true)
 	require.NoError(t, err)
-	require.NotContains(t, books, spillway.MachineID("other"))
+	require.NotContains(t, books.Machines, spillway.MachineID("other"))
+}
+
+func TestJobsAreConfirmedInTimeOrNotAtAll(t *testing.T) {
+	r := newRig()
+	begin := func(id string, within time.Duration) {
+		begun, err := r.BeginRouted(store.RoutedJob{ID: spillway.JobID(id), Pool: "p", Machine: "m", Begun: r.now, Until: r.now.Add(time.Hour), ConfirmWithin: within})
+		require.NoError(t, err)
+		require.True(t, begun)
+	}
+	confirm := func(id spillway.JobID, want store.Confirmation) {
+		got, err := r.ConfirmRouted(id)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	open := func() int {
+		book, err := r.Routed(t.Context(), "p", true)
+		require.NoError(t, err)
+		return len(book.Machines["m"].Open)
+	}
+	begin("1", time.Minute)
+	r.now = r.now.Add(time.Minute)
+	require.Equal(t, 1, open(), "nothing shows that its words pass us")
+	confirm("1", store.Confirmed)
+	begin("2", time.Minute)
+	require.Equal(t, 2, open())
+	r.now = r.now.Add(time.Minute)
+	require.Equal(t, 1, open())
+	confirm("2", store.TooLate)
+	ended, err := r.EndRouted("2")
+	require.NoError(t, err)
+	require.False(t, ended)
+	confirm("2", store.Unbooked)
+	confirm("1", store.Confirmed)
+}
+
+func TestABookBeginsWhenItIsFirstRead(t *testing.T) {
+	r := newRig()
+	since := func() time.Time {
+		book, err := r.Routed(t.Context(), "p", true)
+		require.NoError(t, err)
+		require.Equal(t, r.now, book.At)
+		return book.Since
+	}
+	first := since()
+	require.Equal(t, r.now, first)
+	r.now = r.now.Add(time.Hour)
+	require.Equal(t, first, since())
+	r.Wipe()
+	require.Equal(t, r.now, since())
 }
 
 func TestBoardsAreShownForAWhile(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -95,11 +96,29 @@ func (s *Store) Counts() ([]router.ClassCount, error) {
 		if len(c.pending) > 0 {
 			n.Priority = c.pending[0].record.Job.Priority
 			n.Oldest = c.oldest()
+			n.Waited = c.waited(s.Ages, s.clock())
 		}
 		counts = append(counts, n)
 	}
 	slices.SortFunc(counts, func(a, b router.ClassCount) int { return cmp.Compare(a.Class, b.Class) })
 	return counts, nil
+}
+
+// waited is how many pending jobs have waited for each of the ages.
+func (c *class) waited(ages []time.Duration, now time.Time) []demand.Waited {
+	if len(ages) == 0 {
+		return nil
+	}
+	list := make([]demand.Waited, len(ages))
+	for i, age := range ages {
+		list[i].For = age
+		for _, e := range c.pending {
+			if now.Sub(e.record.Job.SubmittedAt) >= age {
+				list[i].Jobs++
+			}
+		}
+	}
+	return list
 }
 
 // oldest is the submission of the oldest pending job: the first one of some

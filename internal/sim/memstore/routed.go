@@ -13,9 +13,27 @@ import (
 // book is what was handed to one machine.
 type book struct {
 	pool     string
-	open     []store.RoutedJob
+	jobs     []entered
 	uses     int
+	heard    bool // it has confirmed a job
 	lastUsed time.Time
+}
+
+// entered is a job in a book.
+type entered struct {
+	store.RoutedJob
+	by time.Time // it is to be confirmed by then; zero = it need not
+}
+
+// open reports whether a job counts at a time.
+func (b *book) open(j entered, now time.Time) bool {
+	late := b.heard && !j.by.IsZero() && !j.by.After(now)
+	return now.Before(j.Until) && !late
+}
+
+// find returns where a job is, −1 for nowhere.
+func (b *book) find(id spillway.JobID) int {
+	return slices.IndexFunc(b.jobs, func(j entered) bool { return j.ID == id })
 }
 
 // BeginRouted books a job on a machine, unless that is ordered to drain.
@@ -31,12 +49,36 @@ func (s *Store) BeginRouted(j store.RoutedJob) (begun bool, err error) {
 		b = &book{pool: j.Pool}
 		s.books[j.Machine] = b
 	}
-	if !slices.ContainsFunc(b.open, func(o store.RoutedJob) bool { return o.ID == j.ID }) {
-		b.open = append(b.open, j)
+	if b.find(j.ID) < 0 {
+		next := entered{RoutedJob: j}
+		if j.ConfirmWithin > 0 {
+			next.by = s.clock().Add(j.ConfirmWithin)
+		}
+		next.ConfirmWithin = 0
+		b.jobs = append(b.jobs, next)
 		b.uses++
 		b.lastUsed = s.clock()
 	}
 	return true, nil
+}
+
+// ConfirmRouted notes that the machine which has a job has said so.
+func (s *Store) ConfirmRouted(id spillway.JobID) (store.Confirmation, error) {
+	if err := s.canWrite(); err != nil {
+		return store.Unbooked, err
+	}
+	for _, b := range s.books {
+		at := b.find(id)
+		switch {
+		case at < 0:
+		case !b.open(b.jobs[at], s.clock()):
+			return store.TooLate, nil
+		default:
+			b.jobs[at].by, b.heard = time.Time{}, true
+			return store.Confirmed, nil
+		}
+	}
+	return store.Unbooked, nil
 }
 
 // EndRouted strikes a job, whoever has it.
@@ -45,26 +87,37 @@ func (s *Store) EndRouted(id spillway.JobID) (ended bool, err error) {
 		return false, err
 	}
 	for _, b := range s.books {
-		if at := slices.IndexFunc(b.open, func(o store.RoutedJob) bool { return o.ID == id }); at >= 0 {
-			b.open = slices.Delete(b.open, at, at+1)
-			b.lastUsed, ended = s.clock(), true
+		if at := b.find(id); at >= 0 {
+			if b.open(b.jobs[at], s.clock()) {
+				b.lastUsed, ended = s.clock(), true
+			}
+			b.jobs = slices.Delete(b.jobs, at, at+1)
 		}
 	}
 	return ended, nil
 }
 
-// Routed returns the books of a pool's machines.
-func (s *Store) Routed(_ context.Context, pool string) (map[spillway.MachineID]store.RoutedMachine, error) {
+// Routed returns the book of a pool, which begins when it is first read.
+func (s *Store) Routed(_ context.Context, pool string, _ bool) (store.RoutedBook, error) {
 	if err := s.canRead(); err != nil {
-		return nil, err
+		return store.RoutedBook{}, err
 	}
-	out := make(map[spillway.MachineID]store.RoutedMachine)
+	now := s.clock()
+	if _, known := s.bookSince[pool]; !known {
+		s.bookSince[pool] = now
+	}
+	out := store.RoutedBook{Since: s.bookSince[pool], At: now, Machines: make(map[spillway.MachineID]store.RoutedMachine)}
 	for id, b := range s.books {
 		if b.pool != pool {
 			continue
 		}
-		open := slices.DeleteFunc(slices.Clone(b.open), func(j store.RoutedJob) bool { return !s.clock().Before(j.Until) })
-		out[id] = store.RoutedMachine{Open: open, Uses: b.uses, LastUsedAt: b.lastUsed}
+		m := store.RoutedMachine{Uses: b.uses, LastUsedAt: b.lastUsed}
+		for _, j := range b.jobs {
+			if b.open(j, now) {
+				m.Open = append(m.Open, j.RoutedJob)
+			}
+		}
+		out.Machines[id] = m
 	}
 	return out, nil
 }

@@ -31,6 +31,8 @@ type Store struct {
 	Fault Fault
 	// Changed is told each new state of a job; nil = nobody is.
 	Changed func(spillway.JobRecord)
+	// Ages are the times for which Counts says how many jobs have waited so long.
+	Ages []time.Duration
 	// Ordered is told when drains were ordered or taken back; nil = nobody is.
 	Ordered func()
 
@@ -52,6 +54,8 @@ type shared struct {
 	ledger   []LedgerEntry
 	books    map[spillway.MachineID]*book
 	boards   map[string]board
+	// bookSince is when a pool's book was first read.
+	bookSince map[string]time.Time
 }
 
 // LedgerEntry is one entry as it was appended.
@@ -78,6 +82,8 @@ func (s *Store) Wipe() {
 		memory:   make(map[string]memory),
 		books:    make(map[spillway.MachineID]*book),
 		boards:   make(map[string]board),
+
+		bookSince: make(map[string]time.Time),
 	}
 }
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/store/storetest"
+)
+
+// controller builds one of the examples and starts it, connected to one address.
+func controller(t *testing.T, example, addr string, args ...string) *process {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), example)
+	cmd := exec.Command("go", "build", "-o", program, "./examples/"+example)
+	cmd.Dir = filepath.Join("..", "..")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	p := &process{Cmd: exec.Command(program, append(args, "-addr", addr)...), out: newOutput(t, "stdout"), err: newOutput(t, "stderr")}
+	p.Stdout, p.Stderr = p.out.file, p.err.file
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { _ = p.Process.Kill() })
+	require.Eventually(t, func() bool { return strings.Contains(p.err.String(), "connected to a control plane") }, 20*time.Second, 20*time.Millisecond, "%v", p.err)
+	return p
+}
+
+// result is what has become of a job.
+func (r *replica) result(id string) (state, reason, detail string) {
+	r.t.Helper()
+	out, err := r.ctl("jobs", "show", id, "-o", "json")
+	if err != nil {
+		return "", "", ""
+	}
+	var shown struct {
+		Record struct {
+			State  string `json:"state"`
+			Result struct{ Reason, Detail string }
+		} `json:"record"`
+		State  string `json:"state"`
+		Result struct{ Reason, Detail string }
+	}
+	require.NoError(r.t, json.Unmarshal([]byte(out), &shown), out)
+	if shown.State == "" {
+		shown.State, shown.Result = shown.Record.State, shown.Record.Result
+	}
+	return strings.ToLower(strings.TrimPrefix(shown.State, "JOB_STATE_")), shown.Result.Reason, shown.Result.Detail
+}
+
+func (r *replica) awaitResult(id, state string) (reason, detail string) {
+	r.t.Helper()
+	var is string
+	require.Eventually(r.t, func() bool {
+		is, reason, detail = r.result(id)
+		return is == state
+	}, 60*time.Second, 50*time.Millisecond, "job %s is %s, not %s", id, is, state)
+	return reason, detail
+}
+
+// Two replicas with a Redis, and two controllers, each at another replica: a job passes
+// both, whichever replica runs it.
+func TestE2E_A08_AdmissionOverTwoReplicas(t *testing.T) {
+	t.Parallel()
+	redis := storetest.StartServer(t)
+	admission := `admission:
+  controllers:
+    - {name: cel, scope: project, projects: [7], deadline: 3s}
+    - {name: image-policy, scope: instance, deadline: 3s}
+    - {name: trial, scope: instance, dry_run: true}
+`
+	one, two := startReplica(t, localConfig(t, redis.Addr)+admission), startReplica(t, localConfig(t, redis.Addr)+admission)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(`rules: [{name: fast, allow: job.timeout <= duration("10m"), reason: ten minutes at most}]`), 0o600))
+	controller(t, "admission-image-policy", one.api, "-allow", "ruby:*")
+	cel := controller(t, "admission-cel", two.api, "-rules", rules)
+	controller(t, "admission-image-policy", two.api, "-controller", "trial", "-allow", "nothing:*")
+
+	submit := func(r *replica, id, image string, project int, limit time.Duration) {
+		r.must("jobs", "submit", "--id", id, "--tag", "linux", "--script", "echo ran", "--image", image, "--project", fmt.Sprint(project), "--time-limit", limit.String())
+	}
+	submit(one, "good", "ruby:3.3", 7, time.Minute)
+	submit(two, "good-2", "ruby:3.4", 7, time.Minute)
+	submit(one, "bad-image", "miner:1", 7, time.Minute)
+	submit(two, "too-long", "ruby:3.3", 7, time.Hour)
+	submit(two, "elsewhere", "ruby:3.3", 8, time.Hour) // of another project: nobody minds
+	for _, id := range []string{"good", "good-2", "elsewhere"} {
+		one.awaitResult(id, "completed")
+	}
+	reason, detail := one.awaitResult("bad-image", "rejected")
+	require.Equal(t, "admission_rejected", reason)
+	require.Equal(t, "admission controller image-policy: image miner:1 is not allowed; allowed are ruby:*", detail)
+	_, detail = one.awaitResult("too-long", "rejected")
+	require.Equal(t, "admission controller cel: ten minutes at most (rule fast)", detail)
+
+	require.Eventually(t, func() bool {
+		out := one.must("admission", "status")
+		return strings.Count(out, "\n") == 4 && !strings.Contains(out, "nowhere")
+	}, 20*time.Second, 100*time.Millisecond, "%v", one)
+	require.Contains(t, one.must("admission", "list"), "no (dry_run)")
+	require.Contains(t, one.must("jobs", "show", "good"), "admitted")
+
+	// The one of project 7 leaves: its jobs fail, the others go on.
+	require.NoError(t, cel.Process.Signal(syscall.SIGTERM))
+	_ = cel.Wait()
+	submit(one, "late", "ruby:3.3", 7, time.Minute)
+	submit(one, "not-mine", "ruby:3.3", 8, time.Minute)
+	one.awaitResult("not-mine", "completed")
+	reason, detail = two.awaitResult("late", "failed")
+	require.Equal(t, "admission_timeout", reason)
+	require.Contains(t, detail, "admission controller cel is not connected")
+	require.Contains(t, two.err.String()+one.err.String(), "would have refused", "the dry run is told, and nobody obeys it")
+}

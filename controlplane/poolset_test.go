@@ -1,0 +1,41 @@
+package controlplane
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway"
+)
+
+func TestAPoolSetJoinsItsParts(t *testing.T) {
+	var told [][]spillway.Pool
+	s := newPoolSet(func(pools []spillway.Pool) { told = append(told, pools) })
+	tagged := func(name, tag string, priority int) spillway.Pool {
+		return spillway.Pool{Name: name, Capability: spillway.Capability{Tags: []string{tag}}, Priority: priority, CapacityPerInstance: 1}
+	}
+	priorities := func() map[string]int {
+		got := map[string]int{}
+		for _, p := range s.all() {
+			got[p.Name] = p.Priority
+		}
+		return got
+	}
+	require.NoError(t, s.replace(configPart, []spillway.Pool{tagged("a", "x", 0), tagged("b", "x", 5)}))
+	require.NoError(t, s.replace(cellsPart, []spillway.Pool{tagged("far", "x", 1000)}))
+	require.Equal(t, map[string]int{"a": 0, "b": 5, "far": 1000}, priorities())
+	require.Equal(t, "a", s.all()[0].Name)
+
+	require.ErrorIs(t, s.replace(coordinatorPart, []spillway.Pool{tagged("b", "y", 0)}), spillway.ErrInvalid)
+	require.Len(t, told, 2, "nothing has changed")
+
+	x := spillway.Capability{Tags: []string{"x"}}.Fingerprint()
+	s.pin(map[string]pinned{"a": {x, 7}, "b": {spillway.Capability{Tags: []string{"other"}}.Fingerprint(), 7}})
+	require.Equal(t, map[string]int{"a": 7, "b": 5, "far": 1000}, priorities(), "a pin for another capability counts for nothing")
+	require.Equal(t, 7, s.inForce(tagged("a", "x", 1)).Priority)
+	require.NoError(t, s.replace(configPart, []spillway.Pool{tagged("a", "z", 1)}))
+	require.Equal(t, map[string]int{"a": 1, "far": 1000}, priorities())
+	s.pin(nil)
+	require.Len(t, told, 5)
+	require.Equal(t, s.all(), told[4])
+}
