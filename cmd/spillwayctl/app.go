@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	defaultAddr    = "127.0.0.1:7701"
-	addrVariable   = "SPILLWAY_ADDR"
-	defaultTimeout = 10 * time.Second
+	defaultAddr  = "127.0.0.1:7701"
+	addrVariable = "SPILLWAY_ADDR"
+	// tokenFileVariable names the file with the token when no flag does.
+	tokenFileVariable = "SPILLWAY_TOKEN_FILE"
+	defaultTimeout    = 10 * time.Second
 )
 
 // app is one invocation.
@@ -28,6 +30,7 @@ type app struct {
 	addr              string
 	caFile            string
 	certFile, keyFile string
+	tokenFile         string
 	plaintext         bool
 	output            string
 	timeout           time.Duration
@@ -65,7 +68,8 @@ func (a *app) root() *cobra.Command {
 submits and cancels jobs.
 
 It talks to the api address of the control plane (listen.api): in plaintext on a
-loopback address, otherwise with TLS.
+loopback address, otherwise with TLS. Where that has an access section, --token-file
+or a client certificate says who asks.
 
 ` + exitCodesHelp,
 		Version:           version,
@@ -79,13 +83,14 @@ loopback address, otherwise with TLS.
 	flags.StringVar(&a.caFile, "ca-file", "", "trust certificates of this authority instead of the system's")
 	flags.StringVar(&a.certFile, "cert-file", "", "client certificate, where the control plane wants one")
 	flags.StringVar(&a.keyFile, "key-file", "", "key of the client certificate")
+	flags.StringVar(&a.tokenFile, "token-file", a.getenv(tokenFileVariable), "file with the token of an entry of the control plane's access section (env "+tokenFileVariable+")")
 	flags.BoolVar(&a.plaintext, "plaintext", false, "no TLS, whatever the address")
 	flags.StringVarP(&a.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request may take")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.runnersCommand(), a.sourcesCommand(), a.explainCommand(),
-		a.whyNotCommand(), a.pluginCommand(), a.fleetingCommand(), a.importCommand(), a.versionCommand(),
+		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.jobCommand(), a.runnersCommand(), a.sourcesCommand(), a.explainCommand(),
+		a.whyNotCommand(), a.explainJobCommand(), a.priorityCommand(), a.admissionCommand(), a.cellsCommand(), a.pluginCommand(), a.fleetingCommand(), a.importCommand(), a.versionCommand(),
 	)
 	return root
 }
@@ -98,6 +103,8 @@ func (a *app) checkFlags() error {
 		return usagef("--timeout %s: use a duration above 0, such as 10s", a.timeout)
 	case a.plaintext && (a.caFile != "" || a.certFile != ""):
 		return usagef("--plaintext is without TLS: leave --ca-file and --cert-file out, or --plaintext")
+	case a.plaintext && a.tokenFile != "" && !loopback(a.addr):
+		return usagef("--plaintext to %s would show the token to everybody on the way: use TLS, or leave --token-file and %s out", a.addr, tokenFileVariable)
 	case (a.certFile == "") != (a.keyFile == ""):
 		return usagef("--cert-file and --key-file belong together: set both or neither")
 	case !strings.Contains(a.addr, ":"):

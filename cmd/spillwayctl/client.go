@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -12,7 +11,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
+	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
+	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
+	debugv1 "github.com/spillway-ci/spillway/proto/spillway/debug/v1"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
 )
 
@@ -24,6 +27,10 @@ const maxAnswerBytes = 128 << 20
 type client struct {
 	admin adminv1.AdminServiceClient
 	jobs  jobsv1.JobServiceClient
+
+	admission admissionv1.AdmissionServiceClient
+	debug     debugv1.DebugServiceClient
+	cells     cellsv1.CellServiceClient
 }
 
 // with connects, lets use ask, and makes what went wrong a sentence.
@@ -32,12 +39,19 @@ func (a *app) with(use func(c client) error) (err error) {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(a.addr, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes))}
+	if a.tokenFile != "" {
+		if _, err := (tokenFile{a.tokenFile}).read(); err != nil {
+			return usagef("--token-file: %v", err)
+		}
+		options = append(options, grpc.WithPerRPCCredentials(tokenFile{a.tokenFile}))
+	}
+	conn, err := grpc.NewClient(a.addr, options...)
 	if err != nil {
 		return usagef("--addr %q: %v", a.addr, err)
 	}
 	defer func() { _ = conn.Close() }() // everything has been said by then
-	return a.answered(use(client{adminv1.NewAdminServiceClient(conn), jobsv1.NewJobServiceClient(conn)}))
+	return a.answered(use(client{adminv1.NewAdminServiceClient(conn), jobsv1.NewJobServiceClient(conn), admissionv1.NewAdmissionServiceClient(conn), debugv1.NewDebugServiceClient(conn), cellsv1.NewCellServiceClient(conn)}))
 }
 
 // ask is one request with the time limit.
@@ -53,25 +67,24 @@ func (a *app) credentials() (credentials.TransportCredentials, error) {
 	if a.plaintext || (a.caFile == "" && a.certFile == "" && loopback(a.addr)) {
 		return insecure.NewCredentials(), nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if a.caFile != "" {
-		pem, err := os.ReadFile(a.caFile)
-		if err != nil {
-			return nil, usagef("--ca-file: %v", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--ca-file: %s has no certificate in PEM form", a.caFile)
-		}
+	files, err := tlsfiles.Open(tlsfiles.Files{Cert: a.certFile, Key: a.keyFile, CA: a.caFile}, tlsfiles.Options{})
+	if err != nil {
+		return nil, usagef("%s: %v", a.fileFlag(err), err)
 	}
-	if a.certFile != "" {
-		pair, err := tls.LoadX509KeyPair(a.certFile, a.keyFile)
-		if err != nil {
-			return nil, usagef("--cert-file: %v", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
+	return tlsfiles.Credentials(files.Client, ""), nil
+}
+
+// fileFlag is the flag that an error of the TLS files is about.
+func (a *app) fileFlag(err error) string {
+	var path *os.PathError
+	switch {
+	case errors.Is(err, tlsfiles.ErrPair), errors.As(err, &path) && path.Path == a.certFile:
+		return "--cert-file"
+	case errors.As(err, &path) && path.Path == a.keyFile:
+		return "--key-file"
+	default:
+		return "--ca-file"
 	}
-	return credentials.NewTLS(c), nil
 }
 
 func loopback(addr string) bool {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,13 +20,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// only is an environment with one variable.
+func only(name, value string) func(string) string {
+	return func(asked string) string {
+		if asked == name {
+			return value
+		}
+		return ""
+	}
+}
+
 // ctl runs one command line in this process.
 func ctl(t *testing.T, env, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := &app{
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs,
-		getenv: func(string) string { return env },
+		getenv: only(addrVariable, env),
 		now:    func() time.Time { return noon },
 	}
 	code = a.run(t.Context(), args)
@@ -69,6 +80,10 @@ func TestCommands(t *testing.T) {
 		{"explain-unknown", exitFailed, "", "explain linus"},
 		{"why-not", exitOK, "", "why-not j-gpu"},
 		{"why-not-unknown", exitFailed, "", "why-not j"},
+		{"explain-job", exitOK, "", "explain-job j-gpu"},
+		{"explain-job-json", exitOK, "", "explain-job j-gpu -o json"},
+		{"explain-job-help", exitOK, "", "explain-job --help"},
+		{"explain-job-unknown", exitFailed, "", "explain-job j"},
 		{"jobs-list", exitOK, "", "jobs list"},
 		{"jobs-list-limit", exitOK, "", "jobs list --limit 2 --state failed,pending"},
 		{"jobs-list-refused", exitRefused, "", "jobs list --state rejected"},
@@ -77,6 +92,12 @@ func TestCommands(t *testing.T) {
 		{"jobs-show-waits", exitOK, "", "jobs show waits"},
 		{"jobs-show-json", exitOK, "", "jobs show fails -o json"},
 		{"jobs-show-unknown", exitFailed, "", "jobs show none"},
+		{"jobs-list-quarantined", exitOK, "", "jobs list --quarantined"},
+		{"jobs-list-quarantined-state", exitUsage, "", "jobs list --quarantined --state failed"},
+		{"jobs-show-quarantined", exitOK, "", "jobs show poison"},
+		{"jobs-retry", exitOK, "", "jobs retry poison --reason fixed"},
+		{"jobs-retry-refused", exitRefused, "", "jobs retry done"},
+		{"jobs-retry-help", exitOK, "", "jobs retry --help"},
 		{"jobs-cancel", exitOK, "", "jobs cancel a b"},
 		{"jobs-cancel-unknown", exitFailed, "", "jobs cancel a none"},
 		{"submit-one", exitOK, "", "jobs submit --script true --id one --tag linux --env A=b --time-limit 5s"},
@@ -96,6 +117,37 @@ func TestCommands(t *testing.T) {
 		{"submit-wait-timeout-alone", exitUsage, "", "jobs submit --script x --wait-timeout 5s"},
 		{"sources", exitOK, "", "sources"},
 		{"sources-json", exitOK, "", "sources -o json"},
+		{"priority-list", exitOK, "", "priority list"},
+		{"priority-set", exitOK, "", "priority set linux 0"},
+		{"priority-set-json", exitOK, "", "priority set linux 3 -o json"},
+		{"priority-set-unknown", exitFailed, "", "priority set linus 3"},
+		{"priority-set-bad", exitUsage, "", "priority set linux first"},
+		{"priority-clear", exitOK, "", "priority clear linux"},
+		{"admission-list", exitOK, "", "admission list"},
+		{"admission-status", exitOK, "", "admission status"},
+		{"admission-status-json", exitOK, "", "admission status -o json"},
+		{"admission-help", exitOK, "", "admission --help"},
+		{"cells-list", exitOK, "", "cells list"},
+		{"cells-list-json", exitOK, "", "cells list -o json"},
+		{"cells-help", exitOK, "", "cells --help"},
+		{"job-help", exitOK, "", "job --help"},
+		{"job-exec-help", exitOK, "", "job exec --help"},
+		{"job-exec", exitOK, "typed\n", "job exec 1 -- echo -n 0"},
+		{"job-exec-code", 77, "", "job exec 1 -- exit 77"},
+		{"job-exec-tty", exitOK, "", "job exec 1 --tty on -- exit 0"},
+		{"job-exec-idle", exitRefused, "", "job exec 1 -- idle"},
+		{"job-exec-unknown", exitFailed, "", "job exec 2 -- true"},
+		{"job-exec-ended", exitRefused, "", "job exec ended -- true"},
+		{"job-exec-nothing", exitUsage, "", "job exec 1"},
+		{"job-exec-bad-tty", exitUsage, "", "job exec 1 --tty maybe -- true"},
+		{"job-find", exitOK, "", "job find 1"},
+		{"job-find-json", exitOK, "", "job find 1 -o json"},
+		{"job-find-unknown", exitFailed, "", "job find 2"},
+		{"job-forward-bad", exitUsage, "", "job port-forward 1 80:x"},
+		{"job-forward-nothing", exitUsage, "", "job port-forward 1"},
+		{"job-forward-unknown", exitFailed, "", "job port-forward 2 80"},
+		{"job-socket", exitOK, "typed\n", "job socket 1 step-runner"},
+		{"job-socket-listen", exitUsage, "", "job socket 1 step-runner --listen /no/such/place"},
 		{"demand-fingerprint", exitOK, "", "demand --fingerprint 0123456789ab"},
 		{"help", exitOK, "", "--help"},
 		{"submit-help", exitOK, "", "jobs submit --help"},
@@ -123,6 +175,20 @@ func TestCommands(t *testing.T) {
 			require.NotContains(t, out, "\x1b", "what others wrote must not steer the terminal")
 		})
 	}
+}
+
+// A machine is as silent, and was heard as long ago, as the control plane says: our clock
+// may be another.
+func TestRunnersAreJudgedByTheControlPlane(t *testing.T) {
+	addr := start(t, &fakeJobs{})
+	var ours, later bytes.Buffer
+	for out, ahead := range map[*bytes.Buffer]time.Duration{&ours: 0, &later: time.Hour} {
+		a := &app{stdout: out, stderr: io.Discard, getenv: only(addrVariable, addr), now: func() time.Time { return noon.Add(ahead) }}
+		require.Equal(t, exitOK, a.run(t.Context(), []string{"runners"}))
+	}
+	require.NotEmpty(t, ours.String())
+	require.Equal(t, ours.String(), later.String())
+	require.Equal(t, noon, (&app{now: func() time.Time { return noon }}).asOf(nil), "one of before doesn't say")
 }
 
 func prefixed(stderr string) string {
@@ -192,7 +258,7 @@ func TestInterruptedWait(t *testing.T) {
 			cancel()
 		}
 		return errs.Write(p)
-	}), getenv: func(string) string { return addr }, now: time.Now}
+	}), getenv: only(addrVariable, addr), now: time.Now}
 	require.Equal(t, exitFailed, a.run(ctx, []string{"jobs", "submit", "-", "--wait"}))
 	require.Contains(t, errs.String(), "interrupted: 1 of 3 jobs had not ended; they go on")
 }

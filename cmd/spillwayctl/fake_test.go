@@ -19,6 +19,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
+	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
+	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
+	debugv1 "github.com/spillway-ci/spillway/proto/spillway/debug/v1"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 )
@@ -71,7 +74,7 @@ func (fakeAdmin) ListRunners(_ context.Context, r *adminv1.ListRunnersRequest) (
 	if r.GetPool() != "" {
 		all = slices.DeleteFunc(all, func(x *adminv1.Runner) bool { return x.GetPool() != r.GetPool() })
 	}
-	return &adminv1.ListRunnersResponse{Runners: all}, nil
+	return &adminv1.ListRunnersResponse{Runners: all, At: at(0)}, nil
 }
 
 func (fakeAdmin) ListSources(context.Context, *adminv1.ListSourcesRequest) (*adminv1.ListSourcesResponse, error) {
@@ -114,6 +117,24 @@ func (fakeAdmin) Explain(_ context.Context, r *adminv1.ExplainRequest) (*adminv1
 	}[:min(4, r.GetLimit())]}, nil
 }
 
+func (fakeAdmin) ListPriorities(context.Context, *adminv1.ListPrioritiesRequest) (*adminv1.ListPrioritiesResponse, error) {
+	return &adminv1.ListPrioritiesResponse{Pools: []*adminv1.PoolPriority{
+		{Pool: "linux", Fingerprint: "0123456789abcdef", Configured: 10, SetBy: "kim\x1b[2J", SetAt: at(time.Hour)},
+		{Pool: "cheap", Fingerprint: "0123456789abcdef", Priority: 5, Configured: 5},
+	}}, nil
+}
+
+func (fakeAdmin) SetPriority(_ context.Context, r *adminv1.SetPriorityRequest) (*adminv1.SetPriorityResponse, error) {
+	if r.GetPool() != "linux" {
+		return nil, status.Errorf(codes.NotFound, "there is no pool %q; there are linux, fresh", r.GetPool())
+	}
+	p := &adminv1.PoolPriority{Pool: "linux", Fingerprint: "0123456789abcdef", Priority: 10, Configured: 10}
+	if !r.GetClear() {
+		p.Priority, p.SetBy, p.SetAt = r.GetPriority(), "anyone", at(0)
+	}
+	return &adminv1.SetPriorityResponse{Pool: p}, nil
+}
+
 func (fakeAdmin) WhyNot(_ context.Context, r *adminv1.WhyNotRequest) (*adminv1.WhyNotResponse, error) {
 	if r.GetJobId() != "j-gpu" {
 		return nil, status.Errorf(codes.NotFound, "there is no job %q", r.GetJobId())
@@ -124,6 +145,29 @@ func (fakeAdmin) WhyNot(_ context.Context, r *adminv1.WhyNotRequest) (*adminv1.W
 		Verdicts: []*adminv1.PoolVerdict{
 			{Pool: "linux", Predicate: "tags", Detail: `the runner lacks the tag "gpu"`},
 			{Pool: "gpu", CanTake: true, Detail: "could take it; 1 instances may still be launched"},
+		},
+	}, nil
+}
+
+func (fakeAdmin) ExplainJob(_ context.Context, r *adminv1.ExplainJobRequest) (*adminv1.ExplainJobResponse, error) {
+	if r.GetJobId() != "j-gpu" {
+		return nil, status.Errorf(codes.NotFound, "there is no job %q", r.GetJobId())
+	}
+	return &adminv1.ExplainJobResponse{
+		Record:  &typesv1.JobRecord{Job: &typesv1.Job{Id: "j-gpu", Requirement: &typesv1.Requirement{Tags: []string{"gpu"}}}, State: typesv1.JobState_JOB_STATE_PENDING},
+		At:      at(0),
+		Summary: "The job waits. It can run in spot, on-demand.",
+		Waiting: 3, Unadmitted: 1, ProjectRunning: 2, ServedBefore: 4,
+		Pools: []*adminv1.PoolChoice{
+			{Pool: "spot", CanTake: true, Outcome: "growing", Room: 2, Detail: "no place; 2 places may still come"},
+			{Pool: "linux", Predicate: "tags", Outcome: "no_match", Detail: `the runner lacks the tag "gpu"`},
+			{
+				Pool: "on-demand", Priority: 1, CostPerJob: 0.25, CanTake: true, Outcome: "waits_for_better", Free: 2, Elsewhere: 1, Until: at(-time.Minute),
+				Detail: "2 places free here; until 12:01:00 UTC the job waits for spot, which has room to grow",
+				Machines: []*adminv1.MachineScore{
+					{MachineId: "m-1", Cost: 1, Sum: 1}, {MachineId: "m-2", Cost: 1, Affinity: 0.5, AntiAffinity: 4, Topology: 0.125, Sum: 5.625},
+				},
+			},
 		},
 	}, nil
 }
@@ -190,8 +234,38 @@ func record(id string) *typesv1.JobRecord {
 	case "times-out":
 		r.State = typesv1.JobState_JOB_STATE_FAILED
 		r.Result = &typesv1.JobResult{State: r.State, Reason: "job_execution_timeout"}
+	case "poison":
+		r.State, r.Attempt, r.Lost, r.Quarantined = typesv1.JobState_JOB_STATE_FAILED, 1, 1, true
+		r.Result = &typesv1.JobResult{State: r.State, Reason: "runner_system_failure", Detail: "its machine is gone"}
 	}
+	r.Transitions = way(r)
 	return r
+}
+
+// way is how a job came to where it is.
+func way(r *typesv1.JobRecord) []*typesv1.JobTransition {
+	list := []*typesv1.JobTransition{{Sequence: 1, State: typesv1.JobState_JOB_STATE_PENDING, At: r.GetJob().GetSubmittedAt()}}
+	if r.GetAttempt() == 0 {
+		return list
+	}
+	list = append(list,
+		&typesv1.JobTransition{Sequence: 2, State: typesv1.JobState_JOB_STATE_ASSIGNED, At: r.GetClaimedAt(), Attempt: 1, Pool: r.GetPool()},
+		&typesv1.JobTransition{Sequence: 3, State: typesv1.JobState_JOB_STATE_RUNNING, At: r.GetStartedAt(), Attempt: 1, Pool: r.GetPool(), MachineId: r.GetMachineId()},
+	)
+	return append(list, &typesv1.JobTransition{
+		Sequence: 4, State: r.GetState(), At: r.GetFinishedAt(), Attempt: 1, Pool: r.GetPool(), MachineId: r.GetMachineId(), Reason: r.GetResult().GetReason(),
+	})
+}
+
+// Retry knows one job in quarantine.
+func (f *fakeJobs) Retry(_ context.Context, r *jobsv1.RetryRequest) (*jobsv1.RetryResponse, error) {
+	if r.GetJobId() != "poison" {
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s is not in quarantine but completed", r.GetJobId())
+	}
+	after := record("poison")
+	after.State, after.Lost, after.Quarantined, after.Result = typesv1.JobState_JOB_STATE_PENDING, 0, false, nil
+	after.Transitions = append(after.Transitions, &typesv1.JobTransition{Sequence: 5, State: after.State, At: at(0), Attempt: 1, Reason: r.GetReason()})
+	return &jobsv1.RetryResponse{Record: after}, nil
 }
 
 func (f *fakeJobs) Watch(r *jobsv1.WatchRequest, s jobsv1.JobService_WatchServer) error {
@@ -241,6 +315,9 @@ func (f *fakeJobs) List(_ context.Context, r *jobsv1.ListRequest) (*jobsv1.ListR
 	if len(r.GetStates()) > 0 && r.GetStates()[0] == typesv1.JobState_JOB_STATE_REJECTED {
 		return nil, status.Error(codes.PermissionDenied, "a viewer may not")
 	}
+	if r.GetQuarantined() {
+		return &jobsv1.ListResponse{At: at(0), Records: []*typesv1.JobRecord{record("poison")}}, nil
+	}
 	if r.GetPageToken() == "" {
 		return &jobsv1.ListResponse{At: at(0), NextPageToken: "2", Records: []*typesv1.JobRecord{record("waits"), record("fails")}}, nil
 	}
@@ -254,7 +331,10 @@ func start(t *testing.T, jobs *fakeJobs) string {
 	require.NoError(t, err)
 	s := grpc.NewServer()
 	adminv1.RegisterAdminServiceServer(s, fakeAdmin{})
+	admissionv1.RegisterAdmissionServiceServer(s, fakeAdmission{})
 	jobsv1.RegisterJobServiceServer(s, jobs)
+	debugv1.RegisterDebugServiceServer(s, fakeDebug{})
+	cellsv1.RegisterCellServiceServer(s, fakeCells{})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

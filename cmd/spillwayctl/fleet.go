@@ -195,7 +195,7 @@ func (a *app) runnerTable(w io.Writer, resp *adminv1.ListRunnersResponse) {
 			state = "busy"
 		}
 		t.row(r.GetMachineId(), dash(r.GetInstanceId()), r.GetPool(), fmt.Sprintf("%d/%d", r.GetBusy(), r.GetCapacity()), state,
-			age(r.GetHeardAt(), a.now()), dash(r.GetVersion()), dash(short(r.GetFingerprint())))
+			age(r.GetHeardAt(), a.asOf(resp.GetAt())), dash(r.GetVersion()), dash(short(r.GetFingerprint())))
 	}
 	t.flush()
 }

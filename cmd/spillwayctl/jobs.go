@@ -21,13 +21,14 @@ const (
 )
 
 func (a *app) jobsCommand() *cobra.Command {
-	return group("jobs", "List, show, submit and cancel jobs",
-		a.jobsListCommand(), a.jobsShowCommand(), a.jobsSubmitCommand(), a.jobsCancelCommand())
+	return group("jobs", "List, show, submit, cancel and retry jobs",
+		a.jobsListCommand(), a.jobsShowCommand(), a.jobsSubmitCommand(), a.jobsCancelCommand(), a.jobsRetryCommand())
 }
 
 func (a *app) jobsListCommand() *cobra.Command {
 	var names []string
 	var limit int
+	var quarantined bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List jobs, newest first",
 		Args: exactly(),
@@ -39,8 +40,11 @@ func (a *app) jobsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if quarantined && len(states) > 0 {
+				return usagef("--quarantined and --state: a job in quarantine has failed; leave --state out")
+			}
 			return a.with(func(c client) error {
-				resp, err := a.list(cmd, c, states, limit)
+				resp, err := a.list(cmd, c, &jobsv1.ListRequest{States: states, Quarantined: quarantined}, limit)
 				if err != nil {
 					return err
 				}
@@ -50,16 +54,16 @@ func (a *app) jobsListCommand() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&names, "state", nil, "only jobs in these states (pending, running, failed …)")
 	cmd.Flags().IntVar(&limit, "limit", defaultList, "how many jobs")
+	cmd.Flags().BoolVar(&quarantined, "quarantined", false, "only jobs that lost too many machines and wait for your word (jobs retry)")
 	return cmd
 }
 
 // list reads pages until there are enough records.
-func (a *app) list(cmd *cobra.Command, c client, states []typesv1.JobState, limit int) (*jobsv1.ListResponse, error) {
+func (a *app) list(cmd *cobra.Command, c client, of *jobsv1.ListRequest, limit int) (*jobsv1.ListResponse, error) {
 	all := &jobsv1.ListResponse{}
 	for {
-		resp, err := ask(cmd.Context(), a, c.jobs.List, &jobsv1.ListRequest{
-			States: states, PageSize: int32(min(limit-len(all.GetRecords()), maxPage)), PageToken: all.GetNextPageToken(),
-		})
+		of.PageSize, of.PageToken = int32(min(limit-len(all.GetRecords()), maxPage)), all.GetNextPageToken()
+		resp, err := ask(cmd.Context(), a, c.jobs.List, of)
 		if err != nil {
 			return nil, err
 		}
@@ -159,6 +163,12 @@ func jobDetails(w io.Writer, r *typesv1.JobRecord) {
 	}
 	line("priority", number(j.GetPriority()))
 	line("attempt", number(r.GetAttempt()))
+	if r.GetLost() > 0 {
+		line("lost machines", number(r.GetLost()))
+	}
+	if r.GetQuarantined() {
+		line("quarantined", "yes; have it tried again with: spillwayctl jobs retry "+j.GetId())
+	}
 	line("pool", r.GetPool())
 	line("machine", r.GetMachineId())
 	line("submitted", clock(j.GetSubmittedAt()))
@@ -173,6 +183,7 @@ func jobDetails(w io.Writer, r *typesv1.JobRecord) {
 	line("fingerprint", short(r.GetCapabilityFingerprint()))
 	line("job class", r.GetJobClass())
 	t.flush()
+	timeline(w, r.GetTransitions())
 	if out := bytes.TrimRight(res.GetOutput(), "\n"); len(out) > 0 {
 		_, _ = fmt.Fprintf(w, "\n%s\n", output(out))
 	}
@@ -186,6 +197,48 @@ func output(b []byte) string {
 		lines[i] = printable(strings.ReplaceAll(l, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// timeline shows a job's way, and how long it was in each state.
+func timeline(w io.Writer, list []*typesv1.JobTransition) {
+	if len(list) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w)
+	t := newTable(w, "#", "AT", "STATE", "FOR", "ATTEMPT", "POOL", "MACHINE", "REASON")
+	for i, tr := range list {
+		stay := "-"
+		if i+1 < len(list) {
+			stay = between(tr.GetAt(), list[i+1].GetAt())
+		}
+		t.row(number(tr.GetSequence()), clock(tr.GetAt()), stateName(tr.GetState()), stay, number(tr.GetAttempt()),
+			dash(tr.GetPool()), dash(tr.GetMachineId()), dash(tr.GetReason()))
+	}
+	t.flush()
+}
+
+func (a *app) jobsRetryCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "retry JOB", Short: "Take a job out of quarantine and have it tried again",
+		Long: `retry takes a job out of quarantine and puts it back to its place in the queue, as if
+it had lost no machine yet. It keeps its id and goes on with its next attempt.
+
+A job is in quarantine when it has lost max_attempts machines: it may be what breaks
+them. Only such a job can be tried again; any other is left as it is.`,
+		Args: exactly("a job id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(func(c client) error {
+				resp, err := ask(cmd.Context(), a, c.jobs.Retry, &jobsv1.RetryRequest{JobId: args[0], Reason: reason})
+				if err != nil {
+					return err
+				}
+				return a.show(resp.GetRecord(), func(w io.Writer) { jobDetails(w, resp.GetRecord()) })
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "retried with spillwayctl", "why, for whoever looks at the job")
+	return cmd
 }
 
 func (a *app) jobsCancelCommand() *cobra.Command {

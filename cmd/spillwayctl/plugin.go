@@ -43,7 +43,7 @@ func (a *app) pluginTable(w io.Writer, resp *adminv1.ListPluginsResponse) {
 	t := newTable(w, "PROVIDER", "PLUGIN", "VERSION", "CONTRACT", "STATE", "PID", "RESTARTS", "STARTED", "SHA256", "CAN")
 	for _, p := range resp.GetPlugins() {
 		t.row(p.GetProvider(), dash(p.GetName()), dash(p.GetVersion()), number(p.GetContractVersion()), p.GetState(), number(p.GetPid()), number(p.GetRestarts()),
-			age(p.GetStartedAt(), a.now()), dash(short(p.GetSha256())), strings.Join(p.GetCapabilities(), ","))
+			age(p.GetStartedAt(), a.asOf(resp.GetAt())), dash(short(p.GetSha256())), strings.Join(p.GetCapabilities(), ","))
 	}
 	t.flush()
 	for _, p := range resp.GetPlugins() {

@@ -74,6 +74,15 @@ func printable(s string) string {
 	}, s)
 }
 
+// asOf is the time that an answer is of, by the clock of who gave it: ours may differ. A
+// control plane of before doesn't say.
+func (a *app) asOf(at *timestamppb.Timestamp) time.Time {
+	if at == nil {
+		return a.now()
+	}
+	return at.AsTime()
+}
+
 // age is how long ago t was, as people say it.
 func age(t *timestamppb.Timestamp, now time.Time) string {
 	if t == nil {

@@ -30,6 +30,7 @@ type submitFlags struct {
 	env              []string
 	timeLimit        time.Duration
 	noRetry          bool
+	image            string
 
 	wait        bool
 	waitTimeout time.Duration
@@ -45,9 +46,9 @@ func (a *app) jobsSubmitCommand() *cobra.Command {
   {"id": "lint-1", "tags": ["linux"], "script": "make lint", "timeout": "10m"}
 
 with the fields id, name, tags, protected, project, groups, resources, priority,
-script, env, timeout, no_retry, max_attempts; or one job from flags. The jobs of a
-file with a mistake are not submitted. Submitting a file again is harmless: a job
-that is known under its id is not run twice.
+script, env, timeout, no_retry, max_attempts, image, affinity, anti_affinity; or one
+job from flags. The jobs of a file with a mistake are not submitted. Submitting a file
+again is harmless: a job that is known under its id is not run twice.
 
 ` + exitCodesHelp,
 		Args: cobra.ArbitraryArgs,
@@ -70,13 +71,14 @@ that is known under its id is not run twice.
 	flags.StringArrayVar(&f.env, "env", nil, "variable of the job, NAME=VALUE; may be repeated")
 	flags.DurationVar(&f.timeLimit, "time-limit", 0, "time limit of the job (default 1h)")
 	flags.BoolVar(&f.noRetry, "no-retry", false, "never run the job twice, even when its machine is lost")
+	flags.StringVar(&f.image, "image", "", "image that the job says it runs in, for admission controllers")
 	flags.BoolVar(&f.wait, "wait", false, "wait until all jobs have ended; the exit code is 1 if one did not complete")
 	flags.DurationVar(&f.waitTimeout, "wait-timeout", 0, "stop waiting after this; the jobs go on (default: wait for ever)")
 	return cmd
 }
 
 // ofOneJob are the flags that describe a job, which a file does otherwise.
-var ofOneJob = []string{"id", "name", "tag", "protected", "project", "priority", "env", "time-limit", "no-retry"}
+var ofOneJob = []string{"id", "name", "tag", "protected", "project", "priority", "env", "time-limit", "no-retry", "image"}
 
 func (a *app) jobsToSubmit(cmd *cobra.Command, args []string, f *submitFlags) ([]spillway.Job, error) {
 	if f.waitTimeout != 0 && (!f.wait || f.waitTimeout < 0) {
@@ -125,6 +127,7 @@ func (f *submitFlags) job() ([]spillway.Job, error) {
 		Script:      f.script,
 		Timeout:     f.timeLimit,
 		NoRetry:     f.noRetry,
+		Image:       f.image,
 	}
 	for _, pair := range f.env {
 		name, value, ok := strings.Cut(pair, "=")
