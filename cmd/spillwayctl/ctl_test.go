@@ -242,11 +242,13 @@ func TestWaitSurvivesARestartOfTheControlPlane(t *testing.T) {
 }
 
 func TestWaitTimeout(t *testing.T) {
-	addr := start(t, &fakeJobs{hang: true})
-	code, out, errs := ctl(t, addr, threeJobs, "jobs", "submit", "-", "--wait", "--wait-timeout", "5s")
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, errs, "1 of 3 jobs had not ended within 5s; they go on")
-	require.Contains(t, out, "3 jobs: 1 completed, 1 failed, 1 running")
+	for _, early := range []bool{false, true} {
+		addr := start(t, &fakeJobs{hang: true, early: early})
+		code, out, errs := ctl(t, addr, threeJobs, "jobs", "submit", "-", "--wait", "--wait-timeout", "5s")
+		require.Equal(t, exitFailed, code, errs)
+		require.Contains(t, errs, "1 of 3 jobs had not ended within 5s; they go on")
+		require.Contains(t, out, "3 jobs: 1 completed, 1 failed, 1 running")
+	}
 }
 
 func TestInterruptedWait(t *testing.T) {

@@ -183,6 +183,7 @@ type fakeJobs struct {
 	}
 	breakWatches int // so many watches end early, without a terminal state
 	hang         bool
+	early        bool // with hang: its clock says before the caller's that the time is over
 }
 
 func (f *fakeJobs) Push(s jobsv1.JobService_PushServer) error {
@@ -285,6 +286,9 @@ func (f *fakeJobs) Watch(r *jobsv1.WatchRequest, s jobsv1.JobService_WatchServer
 	}
 	for i, id := range r.GetJobIds() {
 		if f.hang && i == len(r.GetJobIds())-1 {
+			if f.early {
+				return status.Error(codes.DeadlineExceeded, "too late")
+			}
 			<-s.Context().Done()
 			return s.Context().Err()
 		}

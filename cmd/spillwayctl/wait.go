@@ -75,6 +75,9 @@ func watch(ctx context.Context, c client, ids []string, records chan<- *typesv1.
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case pastDeadline(ctx, err):
+			<-ctx.Done()
+			return ctx.Err()
 		case !worthAnotherTry(err):
 			return err
 		case heard || broke.IsZero():
@@ -122,6 +125,13 @@ func watchOnce(ctx context.Context, c client, left map[string]bool, records chan
 		}
 	}
 	return heard, nil
+}
+
+// pastDeadline: the server, which was told of our time limit, says that it is over. Its
+// clock may be a moment ahead of ours.
+func pastDeadline(ctx context.Context, err error) bool {
+	_, limited := ctx.Deadline()
+	return limited && status.Code(err) == codes.DeadlineExceeded
 }
 
 // worthAnotherTry: the stream ended early, the control plane restarts, or it
