@@ -53,6 +53,9 @@ func Start(role string, args ...string) (*Process, error) {
 	return p, nil
 }
 
+// PID is the child's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Say sends one line.
 func (p *Process) Say(words ...any) error {
 	_, err := fmt.Fprintln(p.in, words...)

@@ -42,6 +42,9 @@ type Target struct {
 // ValueAtMost bounds the median from above, in the row's unit.
 func ValueAtMost(bound float64) Target { return Target{bound: bound} }
 
+// ValueAtLeast bounds the median from below, for rates.
+func ValueAtLeast(bound float64) Target { return Target{bound: bound, least: true} }
+
 // RatioAtMost bounds the ratio from above, for what takes time.
 func RatioAtMost(bound float64) Target { return Target{bound: bound, ratio: true} }
 

@@ -27,18 +27,43 @@ const (
 	natsWait = time.Second
 )
 
-// natsDispatch is a NATS JetStream work queue in the memory of a server inside this
+// natsServer is a NATS JetStream work queue in the memory of a server inside this
 // process, which is where Spillway's router is, too.
+type natsServer struct {
+	server *natsserver.Server
+	dir    string
+	conn   *nats.Conn
+	js     jetstream.JetStream
+}
+
+// natsDispatch is a work queue and its workers.
 type natsDispatch struct {
-	server  *natsserver.Server
-	dir     string
-	conn    *nats.Conn
-	js      jetstream.JetStream
+	*natsServer
+
 	workers *workers
 }
 
-func newNATSDispatch(ctx context.Context, n int) (_ dispatch, err error) {
-	d := &natsDispatch{}
+func newNATSDispatch(ctx context.Context, n int) (dispatch, error) {
+	q, err := startNATS(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	w, err := startWorkers(ctx, natsRole, q.server.ClientURL(), n)
+	if err != nil {
+		q.close()
+		return nil, err
+	}
+	return &natsDispatch{q, w}, nil
+}
+
+func (d *natsDispatch) close() {
+	d.workers.stop()
+	d.natsServer.close()
+}
+
+// startNATS starts a server with a queue that so many workers may ask.
+func startNATS(ctx context.Context, n int) (_ *natsServer, err error) {
+	d := &natsServer{}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -72,17 +97,10 @@ func newNATSDispatch(ctx context.Context, n int) (_ dispatch, err error) {
 	_, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: natsConsumer, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MaxWaiting: 2 * n,
 	})
-	if err != nil {
-		return nil, err
-	}
-	d.workers, err = startWorkers(ctx, natsRole, d.server.ClientURL(), n)
 	return d, err
 }
 
-func (d *natsDispatch) close() {
-	if d.workers != nil {
-		d.workers.stop()
-	}
+func (d *natsServer) close() {
 	if d.conn != nil {
 		d.conn.Close()
 	}
@@ -93,13 +111,18 @@ func (d *natsDispatch) close() {
 	_ = os.RemoveAll(d.dir)
 }
 
+// publish sends a job off, without waiting for its acknowledgement.
+func (d *natsServer) publish(id int, carried string) error {
+	_, err := d.js.PublishMsgAsync(&nats.Msg{
+		Subject: natsSubject, Data: []byte(carried), Header: nats.Header{natsID: {strconv.Itoa(id)}},
+	})
+	return err
+}
+
 func (d *natsDispatch) load(ctx context.Context, first, jobs int) error {
 	d.workers.first, d.workers.jobs = first, jobs
 	for i := range jobs {
-		_, err := d.js.PublishMsgAsync(&nats.Msg{
-			Subject: natsSubject, Data: []byte(payload), Header: nats.Header{natsID: {strconv.Itoa(first + i)}},
-		})
-		if err != nil {
+		if err := d.publish(first+i, payload); err != nil {
 			return err
 		}
 		if i%natsWindow != natsWindow-1 && i != jobs-1 {
@@ -125,24 +148,42 @@ func runNATSWorkers(args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), workerTimeout)
-	defer cancel()
-	queues := make([]jetstream.Consumer, n)
-	for i := range queues {
-		conn, err := nats.Connect(url)
-		if err != nil {
-			return fmt.Errorf("nats: %w", err)
-		}
-		defer conn.Close()
-		js, err := jetstream.New(conn)
-		if err != nil {
-			return fmt.Errorf("nats: %w", err)
-		}
-		if queues[i], err = js.Consumer(ctx, natsStream, natsConsumer); err != nil {
-			return fmt.Errorf("nats: %w", err)
-		}
+	queues, closeQueues, err := natsConsumers(url, n)
+	defer closeQueues()
+	if err != nil {
+		return err
 	}
 	return serveWorkers(func(ctx context.Context, t *tally) (time.Duration, error) { return natsRound(ctx, queues, t) })
+}
+
+// natsConsumers connects so many workers; the caller ends all connections, also after
+// an error.
+func natsConsumers(url string, n int) (queues []jetstream.Consumer, closeAll func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), workerTimeout)
+	defer cancel()
+	var conns []*nats.Conn
+	closeAll = func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+	for range n {
+		conn, err := nats.Connect(url)
+		if err != nil {
+			return nil, closeAll, fmt.Errorf("nats: %w", err)
+		}
+		conns = append(conns, conn)
+		js, err := jetstream.New(conn)
+		if err != nil {
+			return nil, closeAll, fmt.Errorf("nats: %w", err)
+		}
+		q, err := js.Consumer(ctx, natsStream, natsConsumer)
+		if err != nil {
+			return nil, closeAll, fmt.Errorf("nats: %w", err)
+		}
+		queues = append(queues, q)
+	}
+	return queues, closeAll, nil
 }
 
 // natsRound takes one job at a time and waits until its acknowledgement is confirmed.

@@ -3,16 +3,10 @@ package suite
 import (
 	"context"
 	"fmt"
-	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/internal/bench/redisd"
-	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/router/session"
 	"github.com/spillway-ci/spillway/store"
@@ -24,15 +18,11 @@ const loadBatch = 500
 // ownDispatch is Spillway: jobs wait in Redis, are matched with machines, claimed,
 // sent, and their results stored before they are acknowledged.
 type ownDispatch struct {
-	redis      *redisd.Server
-	store      *store.Store
-	gate       *gate
-	dispatcher *session.Dispatcher
-	server     *grpc.Server
-	machines   *machines
-	stop       context.CancelFunc
-	running    sync.WaitGroup
-	current    atomic.Pointer[tally] // of results that are stored
+	*ownRouter
+
+	gate     *gate
+	machines *machines
+	current  atomic.Pointer[tally] // of results that are stored
 }
 
 // gate hides the queue until it is opened, so that jobs can be put there untimed.
@@ -49,39 +39,22 @@ func (g *gate) Counts(ctx context.Context) ([]router.ClassCount, error) {
 	return g.Store.Counts(ctx)
 }
 
-func newOwnDispatch(ctx context.Context, n int) (_ dispatch, err error) {
+func newOwnDispatch(ctx context.Context, n int) (dispatch, error) {
 	o := &ownDispatch{}
 	o.current.Store(newTally(0, 0))
-	defer func() {
-		if err != nil {
-			o.close()
-		}
-	}()
-	if o.redis, err = redisd.Start(ctx); err != nil {
-		return nil, err
-	}
-	if o.store, err = store.Open(ctx, store.Options{Addrs: []string{o.redis.Addr}}); err != nil {
-		return nil, err
-	}
-	o.gate = &gate{Store: o.store}
-	o.dispatcher, err = session.NewDispatcher(o.gate, session.Options{
-		Replica: "bench", Pools: dispatchFleet(), Events: session.Events{JobFinished: o.finished},
+	var err error
+	o.ownRouter, err = startOwnRouter(ctx, session.Events{JobFinished: o.finished}, func(s *store.Store) session.Store {
+		o.gate = &gate{Store: s}
+		return o.gate
 	})
 	if err != nil {
 		return nil, err
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if o.machines, err = startMachines(ctx, o.addr, n); err != nil {
+		o.ownRouter.close()
 		return nil, err
 	}
-	o.server = grpc.NewServer(session.ServerOptions()...)
-	runnerv1.RegisterRunnerServiceServer(o.server, session.NewRunners(o.dispatcher, fleetTokens()))
-	run, stop := context.WithCancel(context.Background())
-	o.stop = stop
-	o.running.Go(func() { _ = o.dispatcher.Run(run) }) // ends with stop
-	o.running.Go(func() { _ = o.server.Serve(lis) })   // ends with Stop
-	o.machines, err = startMachines(ctx, lis.Addr().String(), n)
-	return o, err
+	return o, nil
 }
 
 // finished hears of each result once it is stored.
@@ -92,22 +65,8 @@ func (o *ownDispatch) finished(e session.JobFinished) {
 }
 
 func (o *ownDispatch) close() {
-	if o.machines != nil {
-		o.machines.stop()
-	}
-	if o.stop != nil {
-		o.stop()
-	}
-	if o.server != nil {
-		o.server.Stop()
-	}
-	o.running.Wait()
-	if o.store != nil {
-		_ = o.store.Close()
-	}
-	if o.redis != nil {
-		o.redis.Stop()
-	}
+	o.machines.stop()
+	o.ownRouter.close()
 }
 
 func (o *ownDispatch) load(ctx context.Context, first, jobs int) error {
@@ -153,14 +112,4 @@ func (o *ownDispatch) run(ctx context.Context) (time.Duration, flaws, error) {
 	left, err := o.leftOver(ctx)
 	wrong.lost += left
 	return took, wrong, err
-}
-
-// leftOver is how many jobs the store still has to be done.
-func (o *ownDispatch) leftOver(ctx context.Context) (int, error) {
-	counts, err := o.store.Counts(ctx)
-	left := 0
-	for _, c := range counts {
-		left += c.Pending + c.Claimed
-	}
-	return left, err
 }

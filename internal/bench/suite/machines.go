@@ -145,7 +145,7 @@ func (m *machine) serve(addr string) error {
 	if err != nil {
 		return err
 	}
-	register := &runnerv1.Register{MachineId: "machine-" + strconv.Itoa(m.id), Capacity: 1}
+	register := &runnerv1.Register{MachineId: "machine-" + strconv.Itoa(m.id), Capacity: 1, AcksInAssign: true}
 	if err := rpc.Send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Register{Register: register}}); err != nil {
 		return err
 	}

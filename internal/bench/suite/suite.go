@@ -61,8 +61,8 @@ func (b *bench) note(format string, args ...any) {
 // All returns every benchmark, in the order in which they run.
 func All() []Benchmark {
 	return []Benchmark{
-		policyDecide(), demandAttribute(), demandTick(), demandMemory(), routerThroughput(), reactLatency(),
-		reactBurst(), reactBudget(), reactSteady(), gitlabWebhook(), gitlabWaiting(), gitlabArtifact(), gitlabList(), gitlabPoll(), pluginCall(),
+		policyDecide(), demandAttribute(), demandTick(), demandMemory(), routerThroughput(), routerLatency(), routerSelect(), routerIdle(),
+		reactLatency(), reactBurst(), reactBudget(), reactSteady(), gitlabWebhook(), gitlabWaiting(), gitlabArtifact(), gitlabList(), gitlabPoll(), pluginCall(),
 	}
 }
 
