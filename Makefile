@@ -10,7 +10,7 @@ PLUGINS := local fake ec2asg gcemig fleeting
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: build-demo ## all binaries into bin/, plugins into bin/plugins/
@@ -31,7 +31,8 @@ demo: build-demo ## the main job on this machine: real jobs, real processes, no 
 
 .PHONY: test
 test: deps lint drift ## everything that CI runs
-	$(GO) test -race -timeout 20m ./...
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /internal/terraformtest)
+	$(GO) test -short ./internal/terraformtest
 	cd internal/bench && $(GO) vet ./... && $(GO) test ./...
 
 .PHONY: deps
@@ -78,6 +79,19 @@ e2e: ## real control planes, plugins, agents and Redis
 e2e-runner: ## a real gitlab-runner, named by GITLAB_RUNNER_BIN: alone, beside its double, and with real control planes
 	$(GO) test -count=1 -v ./gitlab/realrunner
 	$(GO) test -count=1 -v ./cmd/controlplane -run TestRealRunner
+
+TERRAFORM_DOCS := $(TOOL) terraform-docs -c $(CURDIR)/terraform/.terraform-docs.yml
+TERRAFORM_DIRS = $$(grep -rl BEGIN_TF_DOCS --include=README.md terraform/modules terraform/examples | xargs -n1 dirname | sort)
+
+.PHONY: generate-terraform
+generate-terraform: ## write the tables in the READMEs of the Terraform modules
+	@for d in $(TERRAFORM_DIRS); do $(TERRAFORM_DOCS) $$d || exit 1; done
+
+.PHONY: check-terraform
+check-terraform: ## Terraform without an account: format, tables, validate, test, policies, user data, apply on an emulator
+	@for d in $(TERRAFORM_DIRS); do $(TERRAFORM_DOCS) --output-check $$d >/dev/null || \
+		{ echo "$$d/README.md differs: run make generate-terraform"; exit 1; }; done
+	$(GO) test -count=1 -timeout 20m ./internal/terraformtest
 
 .PHONY: bench
 bench: ## ratios against peers and limits, in one run (BENCHFLAGS: -short, -run REGEX, --help)
