@@ -97,6 +97,16 @@ check-terraform: ## Terraform without an account: format, tables, validate, test
 bench: ## ratios against peers and limits, in one run (BENCHFLAGS: -short, -run REGEX, --help)
 	cd internal/bench && $(GO) run . $(BENCHFLAGS)
 
+.PHONY: release
+release: ## archives, deb, rpm, OCI image, Helm chart, SBOM and checksums into dist/ (VERSION, SOURCE_DATE_EPOCH)
+	@cd internal/release && $(GO) build -o $(CURDIR)/bin/release .
+	bin/release -out dist -version '$(VERSION)'
+
+.PHONY: check-release
+check-release: release ## the release of dist/: made anew, installed, removed, run, rendered by a real helm
+	cd internal/release/helm && $(GO) build -o $(CURDIR)/bin/helm helm.sh/helm/v3/cmd/helm
+	cd internal/release && HELM=$(CURDIR)/bin/helm $(GO) test -count=1 -v -timeout 60m . -dist $(CURDIR)/dist -of-version '$(VERSION)'
+
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
