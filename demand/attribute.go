@@ -31,7 +31,8 @@ type Matcher func(c *spillway.Capability, r *spillway.Requirement) (ok bool, pre
 //     (priority, then age), whatever they need.
 //
 // A job that has waited for less than a pool's Supply.SpillAfter is first placed as if
-// pools of lower priority did not exist; only what then finds no place spills over. The
+// pools of lower priority did not exist; only what then finds no place spills over, to the
+// next pool that it waits for at most, and so on. The
 // second and third of the above hold for the jobs that need not wait.
 //
 // Entries whose jobs wait for admission (Class.Unadmitted) come after all others, and
@@ -59,8 +60,8 @@ func attribute(classes []Class, pools []Supply, match Matcher) Attribution {
 			n.addPlaces(p, pools[p].places(stage))
 		}
 	}
-	if e.held && n.waiting > 0 {
-		n.spill(pools)
+	for level := 1; level <= len(e.levels) && n.waiting > 0; level++ {
+		n.spill(level, pools)
 	}
 	a := Attribution{Pools: make(map[string]PoolShare, len(pools))}
 	a.Flows = placements(n, pools, a.Pools)

@@ -22,11 +22,13 @@ type eligibility struct {
 	groups       int      // number of groups
 	index        *Index   // of the distinct capabilities; nil where it doesn't pay
 	everyone     []int    // all distinct capabilities, where there is no index
-	takes        []bits64 // of each distinct capability: the groups that it can take
+	takes        []bits64 // of each distinct capability: the groups that it can take now
 	// held says that some jobs are to wait for better pools: takes leaves out what they
-	// may not have before, and takesSpilled doesn't.
-	held         bool
-	takesSpilled []bits64
+	// may not have before those are full. See spillTo.
+	held    bool
+	members []bits64 // of each group: the capabilities that can take it
+	waits   []bits64 // of each group: those of them that it waits for
+	levels  []int    // the priorities of pools that somebody waits for, ascending
 }
 
 func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility {
@@ -41,12 +43,9 @@ func newEligibility(classes []Class, pools []Supply, match Matcher) *eligibility
 			e.everyone[k] = k
 		}
 	}
-	members, now := e.groupClasses(classes, pools, match)
-	e.takesSpilled = e.takenBy(members)
-	e.takes = e.takesSpilled
-	if e.held {
-		e.takes = e.takenBy(now)
-	}
+	e.groupClasses(classes, pools, match)
+	e.findLevels(pools)
+	e.spillTo(0, pools)
 	return e
 }
 
@@ -105,9 +104,8 @@ func (e *eligibility) distinctCapabilities(pools []Supply) {
 	}
 }
 
-// groupClasses fills groupOf and returns each group's set of capabilities, and of
-// these the ones that it may have before it spills over.
-func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matcher) (members, now []bits64) {
+// groupClasses fills groupOf, members and waits.
+func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matcher) {
 	byID := make(map[spillway.JobClass]int, len(classes)) // entries of one class are alike
 	bySet := make(map[string]int)
 	set := newBits(len(e.firstPool))
@@ -128,10 +126,10 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 			}
 		}
 		name = set.appendTo(name[:0])
-		first := set
+		var waits bits64
 		if e.held {
-			first = e.beforeSpill(set, &classes[i], pools)
-			name = first.appendTo(name)
+			waits = e.waitedFor(set, &classes[i], pools)
+			name = waits.appendTo(name)
 		}
 		g, known := bySet[string(name)]
 		switch {
@@ -139,18 +137,15 @@ func (e *eligibility) groupClasses(classes []Class, pools []Supply, match Matche
 		case set.empty():
 			g = noGroup
 		default:
-			g = len(members)
+			g = len(e.members)
 			bySet[string(name)] = g
-			members = append(members, set.clone())
-			if e.held {
-				now = append(now, first.clone())
-			}
+			e.members = append(e.members, set.clone())
+			e.waits = append(e.waits, waits)
 		}
 		e.groupOf[i] = g
 		byID[classes[i].ID] = g
 	}
-	e.groups = len(members)
-	return members, now
+	e.groups = len(e.members)
 }
 
 // bits64 is a set of small numbers, 64 a word.

@@ -60,33 +60,75 @@ func splitByAge(classes []Class, spills []time.Duration) (parts []Class, of []in
 // age is for how long every job of a part has waited at least.
 func (c *Class) age() time.Duration { return c.Waited[0].For }
 
-// beforeSpill returns those of the capabilities that a part may have now: no pool that
-// comes after one that it still waits for.
-func (e *eligibility) beforeSpill(set bits64, part *Class, pools []Supply) bits64 {
-	waits, last := false, 0
+// maxLevels bounds the priorities for whose pools jobs wait one after the other: the
+// network is gone through once for each.
+const maxLevels = 16
+
+// waitedFor returns those of the capabilities that a part waits for.
+func (e *eligibility) waitedFor(set bits64, part *Class, pools []Supply) bits64 {
+	waits := newBits(len(e.firstPool))
 	for k := range set.all {
-		p := &pools[e.firstPool[k]]
-		if p.SpillAfter > part.age() && (!waits || p.Priority < last) {
-			waits, last = true, p.Priority
+		if pools[e.firstPool[k]].SpillAfter > part.age() {
+			waits.set(k)
 		}
 	}
-	if !waits {
-		return set
-	}
-	first := newBits(len(e.firstPool))
-	for k := range set.all {
-		if pools[e.firstPool[k]].Priority <= last {
-			first.set(k)
-		}
-	}
-	return first
+	return waits
 }
 
-// spill places what found no place in the pools that it waits for: whatever they have
-// and can come to have is taken. Places that are left are added once more, in the order
-// of stages and pools.
-func (n *network) spill(pools []Supply) {
-	n.takes = n.takesSpilled
+// findLevels fills levels.
+func (e *eligibility) findLevels(pools []Supply) {
+	if !e.held {
+		return
+	}
+	awaited := newBits(len(e.firstPool)) // that some group waits for
+	for _, waits := range e.waits {
+		for i := range waits {
+			awaited[i] |= waits[i]
+		}
+	}
+	for k := range awaited.all {
+		e.levels = append(e.levels, pools[e.firstPool[k]].Priority)
+	}
+	slices.Sort(e.levels)
+	e.levels = slices.Compact(e.levels)
+	e.levels = e.levels[:min(len(e.levels), maxLevels)]
+}
+
+// spillTo sets what each group may have once the pools of the levels before this one are
+// full: no pool that comes after one that it still waits for.
+func (e *eligibility) spillTo(level int, pools []Supply) {
+	if level >= len(e.levels) {
+		e.takes = e.takenBy(e.members)
+		return
+	}
+	now := make([]bits64, len(e.members))
+	for g, set := range e.members {
+		now[g] = set
+		waits, last := false, 0
+		for k := range e.waits[g].all {
+			if p := pools[e.firstPool[k]].Priority; p >= e.levels[level] && (!waits || p < last) {
+				waits, last = true, p
+			}
+		}
+		if !waits {
+			continue
+		}
+		now[g] = newBits(len(e.firstPool))
+		for k := range set.all {
+			if pools[e.firstPool[k]].Priority <= last {
+				now[g].set(k)
+			}
+		}
+	}
+	e.takes = e.takenBy(now)
+}
+
+// spill places what found no place in the pools of the levels before this one: whatever
+// they have and can come to have is taken. Places that are left are added once more, those
+// of each level before the next, so that nobody who waits for a pool is moved past it;
+// and within a level in the order of stages and pools.
+func (n *network) spill(level int, pools []Supply) {
+	n.spillTo(level, pools)
 	clear(n.sealed)
 	used, added := make([]int, len(pools)), make([]int, len(pools))
 	for p := range pools {
@@ -96,16 +138,29 @@ func (n *network) spill(pools []Supply) {
 		used[p] -= n.room[p]
 		n.room[p] = 0
 	}
-	upTo := make([]int, len(pools)) // places up to the stage
-	for stage := range Stage(numberOfStage) {
-		for p := range pools {
-			upTo[p] += pools[p].places(stage)
-			if more := upTo[p] - used[p] - added[p]; more > 0 {
-				added[p] += more
-				n.addPlaces(p, more)
+	for from := 0; from < len(pools); {
+		to := from
+		for to < len(pools) && n.levelOf(&pools[to], level) == n.levelOf(&pools[from], level) {
+			to++
+		}
+		upTo := make([]int, len(pools)) // places up to the stage
+		for stage := range Stage(numberOfStage) {
+			for p := from; p < to; p++ {
+				upTo[p] += pools[p].places(stage)
+				if more := upTo[p] - used[p] - added[p]; more > 0 {
+					added[p] += more
+					n.addPlaces(p, more)
+				}
 			}
 		}
+		from = to
 	}
+}
+
+// levelOf is the level that a pool is of, of those before one; that one if it is of none.
+func (e *eligibility) levelOf(p *Supply, before int) int {
+	at, _ := slices.BinarySearch(e.levels[:before], p.Priority)
+	return at
 }
 
 // fold turns an attribution of parts into one of the entries that they are of.

@@ -1,6 +1,7 @@
 package demand_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -110,4 +111,27 @@ func TestSpillingPlacesAsManyAndNobodyTooSoon(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What the best pool can't hold waits for the next one that it would wait for, too: that
+// has room to grow, and the pool after that has a free place.
+func TestWhatSpillsOverWaitsForTheNextPoolToo(t *testing.T) {
+	best := spilling("best", 0, func(s *demand.Supply) { s.SpillAfter, s.Launchable = time.Second, 1 })
+	next := spilling("next", 1, func(s *demand.Supply) { s.Launchable = 2 })
+	last := with(pool("last", "docker"), func(s *demand.Supply) { s.Priority, s.Free = 2, 9 })
+	got := demand.Attribute([]demand.Class{waitedFor(5, 0, "docker")}, []demand.Supply{best, next, last}, match)
+	require.Equal(t, demand.PoolShare{Launch: 1}, got.Pools["best"])
+	require.Equal(t, demand.PoolShare{Launch: 2}, got.Pools["next"])
+	require.Equal(t, demand.PoolShare{Free: 2}, got.Pools["last"])
+}
+
+// Priorities beyond the bound cost nobody a place: there nobody waits.
+func TestMoreLevelsThanTheBound(t *testing.T) {
+	var pools []demand.Supply
+	for i := range 40 {
+		pools = append(pools, spilling(fmt.Sprintf("p%02d", i), i, func(s *demand.Supply) { s.Launchable = 1 }))
+	}
+	got := demand.Attribute([]demand.Class{waitedFor(40, 0, "docker")}, pools, match)
+	require.Empty(t, got.Overflow)
+	require.Len(t, got.Flows, 40)
 }

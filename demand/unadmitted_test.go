@@ -26,7 +26,7 @@ func TestUnadmittedJobsBuyNothing(t *testing.T) {
 		for i := range pools {
 			pools[i].Capability = spillway.Capability{RunUntagged: true, Type: spillway.InstanceType}
 		}
-		sure := []demand.Class{{ID: "1", Pending: n.Draw(rt, "sure")}}
+		sure := []demand.Class{{ID: "1", Pending: rapid.IntRange(0, 30).Draw(rt, "sure")}}
 		unsure := demand.Class{ID: "2", Pending: n.Draw(rt, "unsure"), Unadmitted: true, Priority: 0}
 		alone := demand.Attribute(sure, pools, anything)
 		both := demand.Attribute([]demand.Class{unsure, sure[0]}, pools, anything)
