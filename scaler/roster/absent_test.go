@@ -114,12 +114,51 @@ func TestI1_ARemovalThatFailedNeedsItsProofAgain(t *testing.T) {
 	require.Equal(t, []Removal{{"a", Idle}}, f.Removals(f.now, true))
 
 	f.RemoveAsked(f.now, []Removal{{"a", Idle}}) // accepted, and nothing happens
-	f.machines["a"].Draining, f.machines["a"].Busy = false, 1
 	f.pass(time.Minute)
-	require.Empty(t, f.Removals(f.now, true), "its drain was lost, and it has a job")
-	f.machines["a"].Busy = 0
-	f.pass(time.Second)
 	require.Equal(t, []Removal{{"a", StillThere}}, f.Removals(f.now, true))
+}
+
+// Its drain was lost with the store, and the provider did nothing: it takes jobs like any
+// other, and is counted so until it is drained anew. Taken for one that ends, it would
+// hide from the scaler that a place is missing, for as long as it has work.
+func TestI4_ARemovalThatCameToNothingLeavesAMachineThatServes(t *testing.T) {
+	asked := func(t *testing.T) *fleet {
+		f := newFleet()
+		f.launch("a")
+		f.register("a")
+		f.look()
+		f.pass(10 * time.Minute)
+		f.Drain(f.now, 1)
+		f.ack("a")
+		f.pass(2 * time.Second)
+		f.RemoveAsked(f.now, []Removal{{"a", Idle}})
+		f.machines["a"].Draining, f.machines["a"].Busy = false, 1
+		f.pass(time.Minute - time.Second)
+		require.Equal(t, Removing, f.Instances["a"].Phase, "it may still be on its way")
+		return f
+	}
+	f := asked(t)
+	f.pass(time.Second)
+	require.Equal(t, Usable, f.Instances["a"].Phase)
+	require.Empty(t, f.Removals(f.now, true))
+	require.Equal(t, 1, f.Census(f.now).InUse)
+	f.machines["a"].Busy, f.machines["a"].LastUsedAt = 0, f.now
+	f.pass(9 * time.Minute)
+	require.Empty(t, f.Removals(f.now, true), "idle alone is no proof: it takes jobs")
+	f.pass(time.Minute)
+	require.Len(t, f.Drain(f.now, 1), 1)
+
+	for name, change := range map[string]func(*fleet){
+		"the provider ends it": func(f *fleet) { f.list[0].Deleting = true },
+		"a hook holds it":      func(f *fleet) { f.list[0].Hook = TerminationHook },
+		"it is drained":        func(f *fleet) { f.machines["a"].Draining = true },
+		"it says nothing":      func(f *fleet) { f.machines["a"].Connected = false },
+	} {
+		f := asked(t)
+		change(f)
+		f.pass(time.Minute)
+		require.Equal(t, Removing, f.Instances["a"].Phase, name)
+	}
 }
 
 func TestAFailedRemovalOfAnInterruptedInstanceLeavesItInterrupted(t *testing.T) {

@@ -371,14 +371,33 @@ func TestX19_ANewOwnerWithoutAMemorySweepsWhatItFinds(t *testing.T) {
 	f.now = f.now.Add(24 * time.Hour) // under an earlier owner, of which nothing is left
 	f.Roster = New(rules(), f.now)
 	f.pass(0)
-	require.Equal(t, map[string]Phase{"idle": Usable, "busy": Usable, "dead": BootFailed}, f.phases())
+	require.Equal(t, map[string]Phase{"idle": Usable, "busy": Usable, "dead": Booting}, f.phases())
 	require.Empty(t, f.Removals(f.now, true), "not before everybody had time to be heard")
 	f.pass(46 * time.Second)
+	require.Equal(t, BootFailed, f.Instances["dead"].Phase)
 	require.Equal(t, []Removal{{"dead", NeverRegistered}}, f.Removals(f.now, true))
 	require.Equal(t, "idle", f.Drain(f.now, 5)[0].Instance)
 	f.ack("idle")
 	f.pass(2 * time.Second)
 	require.Contains(t, f.Removals(f.now, true), Removal{"idle", Idle})
+}
+
+// The store has lost everything: the pool's memory, and the records of the machines. They
+// are heard again with their next heartbeats; until then nobody may take them for boots
+// that have failed, and launch them once more.
+func TestI3_MachinesThatAreNotHeardYetHaveNotFailedToBoot(t *testing.T) {
+	f := newFleet()
+	f.launch("old")
+	f.now = f.now.Add(24 * time.Hour)
+	f.Roster = New(rules(), f.now)
+	f.look()
+	f.now = f.now.Add(44 * time.Second)
+	f.look()
+	require.Equal(t, 1, f.Census(f.now).Booting)
+	f.register("old")
+	f.look()
+	require.Equal(t, 1, f.Census(f.now).Usable)
+	require.Empty(t, f.Removals(f.now, true))
 }
 
 func TestX04_AScaleInThatWasHalfDoneIsResumed(t *testing.T) {

@@ -81,7 +81,7 @@ func (r *Roster) Listed(now time.Time, list []Listed) {
 		seen[l.ID] = true
 		in := r.entry(now, l.ID, l.LaunchedAt)
 		in.Missed, in.Listed, in.absent, in.Unlisted = 0, true, false, 0
-		in.Unhealthy, in.Kept, in.creating = l.Unhealthy, l.Kept, l.Creating
+		in.Unhealthy, in.Kept, in.creating, in.stays = l.Unhealthy, l.Kept, l.Creating, !l.Deleting
 		in.hold(now, l.Hook)
 		if in.Phase == Zombie {
 			in.Phase, in.Leaves = Draining, "" // it is the group's after all; what is drained can be taken back
@@ -324,7 +324,7 @@ func (r *Roster) countIdle(now time.Time, in *Instance, c *Census) {
 // and both are fresh. Unknown is not idle, and what is not in the last list is
 // nothing to be named to the provider.
 func (r *Roster) provenIdle(now time.Time, in *Instance) bool {
-	return in.inUse == 0 && in.connected && in.Listed && !in.absent &&
+	return in.inUse == 0 && in.connected && in.recorded && in.Listed && !in.absent &&
 		!in.heartbeatAt.IsZero() && now.Sub(in.heartbeatAt) < r.rules.SilentAfter &&
 		now.Sub(r.heardAll) < r.rules.SilentAfter
 }

@@ -22,7 +22,7 @@ func (r *Roster) settleOne(now time.Time, in *Instance) {
 			r.settleOne(now, in)
 			return
 		}
-		if now.Sub(in.LaunchedAt) >= r.rules.RegisterTimeout {
+		if now.Sub(in.LaunchedAt) >= r.rules.RegisterTimeout && r.settledIn(now) {
 			in.Phase = BootFailed
 			r.Boot.failed(now, in.LaunchedAt)
 			r.note(in.ID, NeverCame, "not registered %s after launch", r.rules.RegisterTimeout)
@@ -41,8 +41,30 @@ func (r *Roster) settleOne(now time.Time, in *Instance) {
 			r.note(in.ID, Gone, "a machine that was not the group's has left")
 			delete(r.Instances, in.ID)
 		}
-	case BootFailed, Removing:
+	case Removing:
+		if r.outlived(now, in) {
+			in.RemovedAt, in.EndedFor = time.Time{}, ""
+			in.DrainedAt, in.DrainReason, in.ackedAt = time.Time{}, "", time.Time{}
+			in.Phase = in.phaseBeforeSilence()
+			r.note(in.ID, DrainAborted, "its removal came to nothing, and it takes jobs")
+			r.settleOne(now, in)
+		}
+	case BootFailed:
 	}
+}
+
+// settledIn reports whether this owner has looked for long enough to have heard every
+// machine that lives. One that has lost its memory, and its store the machines' records,
+// would take a fleet that serves for failed boots, and launch it once more.
+func (r *Roster) settledIn(now time.Time) bool { return now.Sub(r.startedAt) >= r.rules.SilentAfter }
+
+// outlived reports whether an instance takes jobs though its removal was asked for, long
+// ago: the provider did nothing, and the drain was lost with the store. Until it is drained
+// anew it serves, and is counted so.
+func (r *Roster) outlived(now time.Time, in *Instance) bool {
+	asked := !in.RemovedAt.IsZero() && now.Sub(in.RemovedAt) >= r.rules.RemoveRetry
+	takesJobs := in.recorded && in.connected && !in.drained && in.heartbeatAt.After(in.RemovedAt) && !r.silent(now, in)
+	return asked && takesJobs && in.stays && !in.absent && in.Hook == NoHook
 }
 
 func (r *Roster) settleRegistered(now time.Time, in *Instance) {

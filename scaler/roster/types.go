@@ -100,6 +100,7 @@ type Instance struct {
 	connected   bool
 	absent      bool // from the last list
 	creating    bool // by the last list that had it
+	stays       bool // by the last list that had it: the provider isn't ending it
 	recorded    bool // there is a record of its machine
 	drained     bool // by the machine's record
 	stopping    bool
