@@ -14,8 +14,11 @@
 //	{c:<class>}  the queue of one job class (scripts/queue.lua has its form)
 //	{i:<n>}      which class a job id belongs to, and the order of first pushes
 //	{q}          the classes with their requirements, and the pools
-//	{m:<pool>}   machines, the orders to drain them, and the books of their routed
-//	             jobs (scripts/book.lua has their form)
+//	{m:<pool>}   machines, the orders to drain them, the books of their routed jobs
+//	             (scripts/book.lua has their form), and who has a seat there
+//	{w:<machine>} what a worker was given that polls
+//	{x}          what replicas have learned of places for jobs
+//	{a}          the admission controllers connected to each replica
 //	{r:<id>}     in which pools' books a routed job may be
 //	{b:<name>}   a board
 //	{s:<kind>}   what people have set at run time

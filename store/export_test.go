@@ -87,6 +87,7 @@ var (
 	DecodeEvents  = decodeEvents
 	DecodeNotice  = decodeNotice
 	DecodeBook    = decodeBook
+	DecodeLearned = decodeExperience
 	ErrContent    = errContent
 	ShardsFor     = shardsFor
 )
@@ -126,7 +127,7 @@ func ScriptSHAs() map[string]string {
 		"dropclass": dropClassScript, "index": indexScript, "lease": leaseScript, "machines": machinesScript, "memory": memoryScript,
 		"push": pushScript, "reap": reapScript, "records": recordsScript, "reject": rejectScript, "release": releaseScript,
 		"renew": renewScript, "touch": touchScript, "begin": beginScript, "finish": finishScript, "routed": routedScript, "board": boardScript,
-		"pools": poolsScript, "retry": retryScript, "confirm": confirmScript, "review": reviewScript, "admit": admitScript, "absent": absentScript, "presence": presenceScript, "setting": settingScript, "dropwork": dropWorkScript,
+		"pools": poolsScript, "retry": retryScript, "confirm": confirmScript, "review": reviewScript, "admit": admitScript, "absent": absentScript, "presence": presenceScript, "setting": settingScript, "dropwork": dropWorkScript, "seats": seatsScript, "experience": experienceScript,
 	} {
 		shas[name] = s.sha
 	}

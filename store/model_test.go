@@ -1,8 +1,7 @@
 package store_test
 
 import (
-	"errors"
-	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -18,7 +17,8 @@ import (
 
 // TestQueueModel does random things to a queue and to a model of it, which is so
 // small that it can be seen to be right: no job is lost, none is claimed twice at a
-// time, attempts fence, and jobs come in order.
+// time, attempts fence, jobs come in order, nobody gets one that was to be approved
+// first, and who listens is told every transition.
 func TestQueueModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -26,13 +26,17 @@ func TestQueueModel(t *testing.T) {
 		s, err := store.OpenEmbeddedAt(clock.now, store.Options{})
 		require.NoError(rt, err)
 		defer func() { require.NoError(rt, s.Close()) }()
-		m := &queueModel{s: s, clock: clock, jobs: map[spillway.JobID]*modelJob{}}
+		m := newQueueModel(rt, s, clock)
 		rt.Repeat(map[string]func(*rapid.T){
 			"push": m.push, "claim": m.claim, "apply": m.apply, "release": m.release, "renew": m.renew,
 			"reap": m.reap, "cancel": m.cancel, "reject": m.reject, "retry": m.retry,
+			"review": m.review, "end review": m.endReview, "end review again": m.endReview, "fail absent": m.failAbsent,
 			"wait": func(t *rapid.T) { clock.advance(time.Duration(rapid.IntRange(1, 8).Draw(t, "seconds")) * time.Second) },
+			"list": m.checkLists,
 			"":     m.check,
 		})
+		m.checkLists(rt)
+		m.hearAll(rt)
 	})
 }
 
@@ -47,7 +51,10 @@ type modelJob struct {
 	attempt, lost int
 	expires       time.Time // of the claim
 	requeued      time.Time // when it lost a machine last
-	quarantined   bool
+	quarantined   time.Time // when it came there; zero = it is not
+	approved      []string  // by whom, while it is pending or under review
+	admitted      bool      // by all of them
+	result        spillway.JobResult
 	way           []spillway.JobState
 }
 
@@ -57,21 +64,50 @@ func (j *modelJob) become(state spillway.JobState) {
 	j.way = append(j.way, state)
 }
 
+// end notes the last one.
+func (j *modelJob) end(result spillway.JobResult) {
+	j.become(result.State)
+	j.result = result
+}
+
+// ended reports whether it has ended just so.
+func (j *modelJob) ended(result spillway.JobResult) bool {
+	return j.state.Terminal() && j.quarantined.IsZero() && reflect.DeepEqual(j.result, result)
+}
+
 func (j *modelJob) ref() router.JobRef {
 	return router.JobRef{ID: j.job.ID, Class: j.job.Requirement.Class(), Attempt: j.attempt}
 }
 
-func (j *modelJob) claimed() bool { return j.state == spillway.Assigned || j.state == spillway.Running }
+// active is on a machine, claimed is that or under review.
+func (j *modelJob) active() bool  { return j.state == spillway.Assigned || j.state == spillway.Running }
+func (j *modelJob) claimed() bool { return j.active() || j.state == spillway.Routing }
 
+// waits puts it back to where it came from. Who was approved once stays so.
+func (j *modelJob) waits() {
+	if j.admitted {
+		j.become(spillway.Admitted)
+	} else {
+		j.become(spillway.Pending)
+	}
+}
+
+// lose takes its machine away from it. Under review it was on none.
 func (j *modelJob) lose(at time.Time) {
+	if !j.active() {
+		j.waits()
+		return
+	}
 	j.lost++
 	j.requeued = at
 	if j.lost < j.job.EffectiveMaxAttempts() {
-		j.become(spillway.Pending)
+		j.waits()
 		return
 	}
-	j.become(spillway.Failed)
-	j.quarantined = !j.job.NoRetry
+	j.end(spillway.JobResult{State: spillway.Failed, Reason: spillway.RunnerSystemFailure})
+	if !j.job.NoRetry {
+		j.quarantined = at
+	}
 }
 
 type queueModel struct {
@@ -80,6 +116,21 @@ type queueModel struct {
 	jobs  map[spillway.JobID]*modelJob
 	refs  []router.JobRef // every attempt there ever was
 	seq   int
+	heard listeners
+}
+
+func newQueueModel(t *rapid.T, s *store.Store, clock *clock) *queueModel {
+	m := &queueModel{s: s, clock: clock, jobs: map[spillway.JobID]*modelJob{}}
+	m.listen(t)
+	return m
+}
+
+func anyJobID(t *rapid.T) spillway.JobID {
+	return spillway.JobID(strconv.Itoa(rapid.IntRange(1, 30).Draw(t, "id")))
+}
+
+func modelClass(tag string) spillway.JobClass {
+	return spillway.Requirement{Tags: []string{tag}}.Class()
 }
 
 func (m *queueModel) push(t *rapid.T) {
@@ -88,7 +139,7 @@ func (m *queueModel) push(t *rapid.T) {
 	var want []store.PushOutcome
 	at := m.clock.now()
 	for i := range jobs {
-		id := spillway.JobID(strconv.Itoa(rapid.IntRange(1, 30).Draw(t, "id")))
+		id := anyJobID(t)
 		jobs[i] = spillway.Job{
 			ID: id, Script: "true", Priority: rapid.SampledFrom([]int{0, 0, 3, 9}).Draw(t, "priority"),
 			NoRetry:     rapid.IntRange(0, 9).Draw(t, "no retry") == 0,
@@ -113,11 +164,11 @@ func (m *queueModel) push(t *rapid.T) {
 	m.clock.advance(time.Millisecond)
 }
 
-// pending returns the pending jobs of a class in the order of the queue.
-func (m *queueModel) pending(tag string) []*modelJob {
+// in returns the jobs of a class that are in a state, in the order of the queue.
+func (m *queueModel) in(state spillway.JobState, tag string) []*modelJob {
 	var list []*modelJob
 	for _, j := range m.jobs {
-		if j.state == spillway.Pending && j.job.Requirement.Tags[0] == tag {
+		if j.state == state && j.job.Requirement.Tags[0] == tag {
 			list = append(list, j)
 		}
 	}
@@ -133,20 +184,29 @@ func (m *queueModel) pending(tag string) []*modelJob {
 func (m *queueModel) claim(t *rapid.T) {
 	tag, n := rapid.SampledFrom(modelTags).Draw(t, "tag"), rapid.IntRange(1, 4).Draw(t, "n")
 	ttl := time.Duration(rapid.IntRange(5, 20).Draw(t, "ttl")) * time.Second
-	class := spillway.Requirement{Tags: []string{tag}}.Class()
-	got, err := m.s.Claim(t.Context(), "r", []router.ClaimWant{{Class: class, Pool: "p", N: n}}, ttl)
+	admittedOnly := rapid.Bool().Draw(t, "admitted only")
+	got, err := m.s.Claim(t.Context(), "r", []router.ClaimWant{{Class: modelClass(tag), Pool: "p", N: n, AdmittedOnly: admittedOnly}}, ttl)
 	require.NoError(t, err)
-	want := m.pending(tag)
+	want := m.in(spillway.Admitted, tag)
+	if !admittedOnly {
+		want = append(want, m.in(spillway.Pending, tag)...)
+	}
 	want = want[:min(n, len(want))]
 	require.Len(t, got, len(want))
 	for i, j := range want {
-		j.expires = m.clock.now().Add(ttl)
-		j.become(spillway.Assigned)
-		j.attempt++
+		j.approved = nil // a machine has it: the next review, if any, begins anew
+		j.claim(m, spillway.Assigned, ttl)
 		require.Equal(t, j.ref(), got[i].Ref)
 		require.Equal(t, j.job.Script, got[i].Job.Script)
-		m.refs = append(m.refs, j.ref())
 	}
+}
+
+// claim makes it somebody's for a while.
+func (j *modelJob) claim(m *queueModel, state spillway.JobState, ttl time.Duration) {
+	j.expires = m.clock.now().Add(ttl)
+	j.become(state)
+	j.attempt++
+	m.refs = append(m.refs, j.ref())
 }
 
 // anyRef is an attempt that is or was.
@@ -165,23 +225,19 @@ func (m *queueModel) apply(t *rapid.T) {
 	errs, err := m.s.Apply(t.Context(), []store.Transition{{Ref: ref, To: to, Result: result}})
 	require.NoError(t, err)
 	switch {
-	case ref.Attempt == j.attempt && j.claimed():
+	case ref.Attempt == j.attempt && j.active():
 		require.NoError(t, errs[0])
-		if to != j.state {
+		switch {
+		case to.Terminal():
+			j.end(result)
+		case to != j.state:
 			j.become(to)
 		}
-	case ref.Attempt == j.attempt && j.state == to && m.chosenEnd(t, ref.ID):
+	case ref.Attempt == j.attempt && j.ended(result):
 		require.NoError(t, errs[0], "the same end again")
 	default:
 		require.ErrorIs(t, errs[0], store.ErrStaleAttempt)
 	}
-}
-
-// chosenEnd says whether the job's end came from apply.
-func (m *queueModel) chosenEnd(t *rapid.T, id spillway.JobID) bool {
-	r, err := m.s.Get(t.Context(), id)
-	require.NoError(t, err)
-	return r.Result.Reason == "chosen"
 }
 
 func (m *queueModel) release(t *rapid.T) {
@@ -196,9 +252,9 @@ func (m *queueModel) release(t *rapid.T) {
 	if lost {
 		j.lose(m.clock.now())
 	} else {
-		j.become(spillway.Pending)
+		j.waits()
 	}
-	if j.quarantined {
+	if !j.quarantined.IsZero() {
 		require.ErrorIs(t, errs[0], store.ErrQuarantined)
 	} else {
 		require.NoError(t, errs[0])
@@ -206,17 +262,18 @@ func (m *queueModel) release(t *rapid.T) {
 }
 
 func (m *queueModel) retry(t *rapid.T) {
-	id := spillway.JobID(strconv.Itoa(rapid.IntRange(1, 30).Draw(t, "id")))
+	id := anyJobID(t)
 	_, err := m.s.Retry(t.Context(), id, "why")
 	switch j, ok := m.jobs[id]; {
 	case !ok:
 		require.ErrorIs(t, err, store.ErrUnknownJob)
-	case !j.quarantined:
+	case j.quarantined.IsZero():
 		require.ErrorIs(t, err, store.ErrNotQuarantined)
 	default:
 		require.NoError(t, err)
-		j.quarantined, j.lost, j.requeued = false, 0, m.clock.now()
-		j.become(spillway.Pending)
+		j.quarantined, j.lost, j.requeued = time.Time{}, 0, m.clock.now()
+		j.result = spillway.JobResult{}
+		j.waits()
 	}
 }
 
@@ -250,12 +307,15 @@ func (m *queueModel) reap(t *rapid.T) {
 }
 
 func (m *queueModel) cancel(t *rapid.T) {
-	id := spillway.JobID(strconv.Itoa(rapid.IntRange(1, 30).Draw(t, "id")))
+	id := anyJobID(t)
 	got, err := m.s.Cancel(t.Context(), []spillway.JobID{id}, "why")
 	require.NoError(t, err)
 	j, ok := m.jobs[id]
 	if ok && !j.state.Terminal() {
-		j.become(spillway.Canceled)
+		if j.claimed() {
+			m.heard.stop(id)
+		}
+		j.end(spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: "why"})
 	}
 	want := store.CancelOutcome{ID: id, Found: ok}
 	if ok {
@@ -268,62 +328,28 @@ func (m *queueModel) reject(t *rapid.T) {
 	tag := rapid.SampledFrom(modelTags).Draw(t, "tag")
 	before := m.clock.now().Add(-time.Duration(rapid.IntRange(5, 20).Draw(t, "age")) * time.Second)
 	limit := rapid.IntRange(1, 3).Draw(t, "limit")
-	records, err := m.s.Reject(t.Context(), spillway.Requirement{Tags: []string{tag}}.Class(), before, limit,
-		spillway.JobResult{State: spillway.Rejected, Reason: spillway.Unmatched})
+	result := spillway.JobResult{State: spillway.Rejected, Reason: spillway.Unmatched}
+	records, err := m.s.Reject(t.Context(), modelClass(tag), before, limit, result)
 	require.NoError(t, err)
 	var want []spillway.JobID
-	for _, j := range m.pending(tag) {
-		if len(want) < limit && j.submitted.Before(before) && j.requeued.Before(before) {
-			j.become(spillway.Rejected)
+	for _, j := range append(m.in(spillway.Pending, tag), m.in(spillway.Admitted, tag)...) {
+		if len(want) < limit && j.waitsSince(before) {
+			j.end(result)
 			want = append(want, j.job.ID)
 		}
 	}
-	var got []spillway.JobID
-	for _, r := range records {
-		got = append(got, r.Job.ID)
-	}
-	require.Equal(t, want, got)
+	require.Equal(t, want, recordIDs(records))
 }
 
-// check compares everything that can be seen.
-func (m *queueModel) check(t *rapid.T) {
-	counts, err := m.s.Counts(t.Context())
-	require.NoError(t, err)
-	got := map[spillway.JobClass]string{}
-	for _, c := range counts {
-		got[c.Class] = fmt.Sprintf("%d pending, %d claimed, priority %d", c.Pending, c.Claimed, c.Priority)
+// waitsSince reports whether it was submitted, and has lost its last machine, before a
+// time.
+func (j *modelJob) waitsSince(at time.Time) bool {
+	return j.submitted.Before(at) && j.requeued.Before(at)
+}
+
+func recordIDs(records []spillway.JobRecord) (ids []spillway.JobID) {
+	for _, r := range records {
+		ids = append(ids, r.Job.ID)
 	}
-	want := map[spillway.JobClass]string{}
-	for _, tag := range modelTags {
-		pending, claimed, priority := m.pending(tag), 0, 0
-		for _, j := range m.jobs {
-			if j.claimed() && j.job.Requirement.Tags[0] == tag {
-				claimed++
-			}
-		}
-		if len(pending) > 0 {
-			priority = pending[0].job.Priority
-		}
-		if len(pending)+claimed > 0 {
-			want[spillway.Requirement{Tags: []string{tag}}.Class()] = fmt.Sprintf("%d pending, %d claimed, priority %d", len(pending), claimed, priority)
-		}
-	}
-	require.Equal(t, want, got)
-	for id, j := range m.jobs {
-		r, err := m.s.Get(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, j.state, r.State, "job %s", id)
-		require.Equal(t, j.attempt, r.Attempt, "job %s", id)
-		require.Equal(t, j.lost, r.Lost, "job %s", id)
-		require.Equal(t, j.quarantined, r.Quarantined, "job %s", id)
-		require.Equal(t, int64(len(j.way)), r.Sequence(), "job %s", id)
-		require.Len(t, r.Transitions, min(len(j.way), spillway.MaxTransitions), "job %s", id)
-		for i, tr := range r.Transitions {
-			require.Equal(t, r.Sequence()-int64(len(r.Transitions)-1-i), tr.Sequence, "job %s", id)
-			require.Equal(t, j.way[tr.Sequence-1], tr.State, "job %s", id)
-		}
-		require.WithinDuration(t, j.submitted, r.Job.SubmittedAt, time.Millisecond)
-	}
-	_, err = m.s.Get(t.Context(), "31")
-	require.True(t, errors.Is(err, store.ErrUnknownJob))
+	return ids
 }

@@ -75,7 +75,8 @@ func (s *Store) cancelIn(ctx context.Context, known map[spillway.JobClass][]*Can
 }
 
 // Reject ends pending jobs of a class that were submitted, or lost their last
-// machine, before a time: at most limit of them, the most urgent first. The state
+// machine, before a time: at most limit of them, the most urgent first, the approved
+// ones last. The state
 // of the result is Rejected or Failed.
 func (s *Store) Reject(ctx context.Context, class spillway.JobClass, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
 	if result.State != spillway.Rejected && result.State != spillway.Failed {

@@ -84,6 +84,17 @@ var admissionContract = []contract{
 		require.Equal(t, 1, get(t, s, "1").Lost)
 		require.Len(t, claimAdmitted(t, s, 1, "a"), 1)
 	}},
+	{"an approval holds through quarantine", store.Options{}, func(t *testing.T, s *store.Store) {
+		push(t, s, job("1", "a"))
+		under := review(t, s, 1, nil, "a")
+		require.NoError(t, endReview(t, s, store.ReviewEnd{Ref: under[0].Ref, To: spillway.Admitted}))
+		lose(t, s, 1, "a")
+		require.Equal(t, []spillway.JobID{"1"}, quarantined(t, s))
+		r, err := s.Retry(t.Context(), "1", "the disk was replaced")
+		require.NoError(t, err)
+		require.Equal(t, spillway.Admitted, r.State)
+		require.Equal(t, []spillway.JobID{"1"}, idsOf(claimAdmitted(t, s, 1, "a")), "nobody is asked again")
+	}},
 	{"rejected and failed for good", store.Options{}, func(t *testing.T, s *store.Store) {
 		push(t, s, numbered(2, "a")...)
 		under := review(t, s, 2, both, "a")

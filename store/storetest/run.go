@@ -51,6 +51,8 @@ func Run(t *testing.T, open Opener) {
 		{"Facts", factContract},
 		{"Settings", settingContract},
 		{"Work", workContract},
+		{"Seats", seatsContract},
+		{"Experience", experienceContract},
 		{"Leases", leaseContract},
 		{"Memory", memoryContract},
 		{"Views", viewContract},
