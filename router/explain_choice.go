@@ -95,7 +95,7 @@ func (e *Engine) explainPool(p *pool, job *spillway.Job, r *spillway.Requirement
 		x.Outcome, x.Detail = OutcomeUnadmitted, "the job waits for admission"
 	case x.Free > 0:
 		x.Outcome, x.Detail = OutcomeFree, fmt.Sprintf("%s free here", placesText(x.Free))
-		x.Machines = e.explainMachines(p, job, r.Class())
+		x.Machines = e.explainMachines(p, job, r)
 	case x.Remote > 0:
 		x.Outcome, x.Detail = OutcomeElsewhere, placesText(x.Remote)+" free at another replica"
 	case e.now.Before(known.CooledUntil):
@@ -110,11 +110,13 @@ func (e *Engine) explainPool(p *pool, job *spillway.Job, r *spillway.Requirement
 	return x
 }
 
-// explainMachines weighs some of a pool's machines against each other.
-func (e *Engine) explainMachines(p *pool, job *spillway.Job, class spillway.JobClass) []Score {
+// explainMachines weighs some of a pool's machines, as a choice would: beside those of
+// the other pools of its priority that have places.
+func (e *Engine) explainMachines(p *pool, job *spillway.Job, r *spillway.Requirement) []Score {
+	class := r.Class()
 	c := choice{engine: e, job: job, class: class, own: p}
 	c.open()
-	c.pools = c.pools[:1]
+	c.pools = e.besides(p, r)
 	list := c.candidates()
 	for _, m := range p.open[:min(len(p.open), maxMachinesLookedAt)] {
 		if !m.refuses(class) && !slices.Contains(list, m) {
@@ -122,9 +124,11 @@ func (e *Engine) explainMachines(p *pool, job *spillway.Job, class spillway.JobC
 		}
 	}
 	scores := c.scores(list)
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i, m := range list {
+		if m.pool == p {
+			order = append(order, i)
+		}
 	}
 	slices.SortFunc(order, func(i, j int) int {
 		if c.better(list[i], list[j], &scores[i], &scores[j]) {
@@ -137,6 +141,19 @@ func (e *Engine) explainMachines(p *pool, job *spillway.Job, class spillway.JobC
 		best = append(best, scores[i])
 	}
 	return best
+}
+
+// besides is p and the other pools of its priority that have places to spare for such a
+// job. Unlike [choice.open] it finds them too when no job of the class waits any more.
+func (e *Engine) besides(p *pool, r *spillway.Requirement) []*pool {
+	pools := []*pool{p}
+	for _, o := range e.pools {
+		spare := o.places - e.reserved[o.Name] - o.due
+		if o != p && o.Priority == p.Priority && spare > 0 && len(pools) < maxPoolsLookedAt && Explain(&o.Capability, r).OK() {
+			pools = append(pools, o)
+		}
+	}
+	return pools
 }
 
 // explainWaits marks the pools that have a place and are not used, because a pool of

@@ -53,6 +53,25 @@ func TestEveryPoolIsExplained(t *testing.T) {
 	require.Equal(t, spillway.MachineID("m1"), x.Pools[5].Machines[0].Machine)
 }
 
+// What speaks against a machine is measured beside the machines of other pools, as when
+// one is chosen: also for a job that has ended long ago.
+func TestMachinesOfPoolsOfOnePriorityAreCompared(t *testing.T) {
+	cheap, dear, later := newPool("cheap", 0, 1), newPool("dear", 0, 1), newPool("later", 1, 1)
+	cheap.CostPerJob, dear.CostPerJob, later.CostPerJob = 1, 4, 100
+	d := newDesk(t, cheap, dear, later)
+	for _, pool := range []string{"cheap", "dear", "later"} {
+		d.connect(spillway.MachineID("m-"+pool), pool, 1)
+	}
+	x := d.ExplainChoice(d.now, &spillway.Job{})
+	var costs []float64
+	for _, p := range x.Pools {
+		require.Len(t, p.Machines, 1, "only its own")
+		require.Equal(t, p.Pool, p.Machines[0].Pool)
+		costs = append(costs, p.Machines[0].Cost)
+	}
+	require.Equal(t, []float64{0.25, 1, 1}, costs)
+}
+
 func TestExplainingChangesNothing(t *testing.T) {
 	d := newDesk(t, newPool("linux", 0, 2))
 	d.connect("m1", "linux", 2)

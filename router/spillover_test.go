@@ -181,3 +181,19 @@ func TestOnlyTheJobsThatHaveWaitedGoToAnotherCell(t *testing.T) {
 	d.SetCounts([]router.ClassCount{waited(3, 1, time.Minute)})
 	require.Equal(t, 1, wanted(d.Plan(d.now), "far"))
 }
+
+// A free machine of the better pool at another replica takes one of three jobs. The others
+// have not waited for long enough for a pool of another cell, and are not there at once.
+func TestWhatAnotherReplicaCannotTakeWaitsForLeastWait(t *testing.T) {
+	away := newPool("away", 1_000, 9)
+	away.LeastWait = time.Minute
+	d := newDesk(t, newPool("own", 0, 1), away)
+	d.SetPeers(true)
+	d.connect("c", "away", 9)
+	c := count(3)
+	c.Waited = []demand.Waited{{For: router.RemotePatience}, {For: time.Minute}}
+	d.SetCounts([]router.ClassCount{c})
+	require.Empty(t, d.Plan(d.now))
+	d.SetRemote(d.now, []router.RemotePlaces{{Pool: "own", Free: 1, At: d.now}})
+	require.Empty(t, d.Plan(d.now))
+}

@@ -80,11 +80,15 @@ type recent[K comparable, V any] struct {
 	most  int
 	byKey map[K]*memory[K, V]
 	order fifo[*memory[K, V]]
+	puts  uint64 // ever
+	told  uint64 // of these, the others know
 }
 
 type memory[K comparable, V any] struct {
 	key   K
 	value V
+	at    uint64 // which put it was
+	heard bool   // of others
 	place link[*memory[K, V]]
 }
 
@@ -111,6 +115,7 @@ func (r *recent[K, V]) put(key K, value V) {
 		m.place.value = m
 		r.byKey[key] = m
 	}
-	m.value = value
+	r.puts++
+	m.value, m.at, m.heard = value, r.puts, false
 	r.order.push(&m.place)
 }

@@ -13,13 +13,13 @@ import (
 // claims is what was planned and what was asked for.
 type claims struct {
 	planned  []router.ClaimWant // not yet asked for
-	underWay int                // calls
+	underWay bool
 	retry    retry
 }
 
-// plan asks the engine what to claim, and claims it beside the loop. While enough
-// claims are under way nothing is planned: what comes in meanwhile makes the next
-// one larger.
+// plan asks the engine what to claim, and claims it beside the loop. While a claim is
+// under way nothing is planned: what comes in meanwhile makes the next one larger, and
+// two small claims cost the store and us far more than one.
 func (d *Dispatcher) plan(now time.Time) time.Duration {
 	if rest := d.claims.retry.rest(now); rest > 0 {
 		return rest
@@ -27,13 +27,10 @@ func (d *Dispatcher) plan(now time.Time) time.Duration {
 	if at, ok := d.engine.RipensAt(); ok && !now.Before(at) {
 		d.counts.due = true // to know which jobs have waited for long enough by now
 	}
-	for d.claims.underWay < maxClaims {
-		if len(d.claims.planned) == 0 {
-			d.claims.planned = d.engine.Plan(now)
-		}
-		if len(d.claims.planned) == 0 {
-			break
-		}
+	if !d.claims.underWay && len(d.claims.planned) == 0 {
+		d.claims.planned = d.engine.Plan(now)
+	}
+	if !d.claims.underWay && len(d.claims.planned) > 0 {
 		d.claim(d.claims.take(maxClaimJobs))
 	}
 	if at, ok := d.engine.NextDeadline(); ok {
@@ -65,7 +62,7 @@ func (c *claims) take(limit int) []router.ClaimWant {
 
 func (d *Dispatcher) claim(wants []router.ClaimWant) {
 	d.admittedOnly(wants)
-	d.claims.underWay++
+	d.claims.underWay = true
 	d.beside(func(ctx context.Context) func(time.Time) {
 		began := time.Now()
 		// Not ended with the dispatcher: what it claims must be known, to be returned.
@@ -82,7 +79,7 @@ func (d *Dispatcher) claim(wants []router.ClaimWant) {
 // claimed deals out what a claim brought. What it did not bring after an error may
 // still have been claimed: those claims end by themselves.
 func (d *Dispatcher) claimed(now time.Time, wants []router.ClaimWant, got []router.Claimed, err error, took time.Duration) {
-	d.claims.underWay--
+	d.claims.underWay = false
 	d.claims.retry.note(now, err)
 	if err != nil {
 		d.trouble("claim", err)

@@ -94,9 +94,6 @@ const (
 	// maxClaimJobs bounds one claim [jobs]: a script blocks the store's server while
 	// it runs.
 	maxClaimJobs = 512
-	// maxClaims bounds the claims under way [calls]. Two keep the store busy while the
-	// answer of one is dealt out; more only make the batches smaller.
-	maxClaims = 2
 	// maxWriteJobs bounds one write of outcomes [jobs]. A result may carry 64 KiB.
 	maxWriteJobs = 512
 	// minCountsGap keeps a storm of pokes from counting the queue all the time.
