@@ -166,7 +166,7 @@ func TestPools(t *testing.T) {
 	require.Equal(t, []string{"gpu", "linux", "p", "q"}, names)
 	gpu, linux := list.GetPools()[0], list.GetPools()[1]
 	require.Equal(t, []string{"b", "a"}, gpu.GetTags())
-	require.Equal(t, []any{int32(1), int32(3), false, int32(1000)}, []any{gpu.GetMinIdle(), gpu.GetMax(), gpu.GetConfigured(), gpu.GetMaxQueued()})
+	require.Equal(t, []any{int32(1), int32(20), false, int32(1000)}, []any{gpu.GetMinIdle(), gpu.GetMax(), gpu.GetConfigured(), gpu.GetMaxQueued()})
 	require.Equal(t, []any{int32(1), int32(7), true}, []any{linux.GetMinIdle(), linux.GetMax(), linux.GetConfigured()})
 }
 

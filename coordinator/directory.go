@@ -28,11 +28,22 @@ const (
 // with it goes to that pool and no other.
 func PoolTag(pool string) string { return "pool:" + pool }
 
-// Configured is a pool of the configuration.
+// Configured is a pool with its bounds: one of the configuration, or a registered one.
 type Configured struct {
 	Pool    spillway.Pool
 	MinIdle int // workers, or instances
-	Max     int // the same
+	Max     int // the same; 0 = as many as come
+}
+
+// Wanted is how many workers there should be for jobs that run or wait: one for each, and
+// MinIdle to spare, at most Max. Whoever starts and ends the workers of a registered pool
+// goes by it.
+func (c *Configured) Wanted(jobs int) int {
+	most := MaxWorkers
+	if c.Max > 0 {
+		most = c.Max
+	}
+	return min(jobs+c.MinIdle, most)
 }
 
 // registered is a registered pool as it is kept.
@@ -237,4 +248,14 @@ func (d *directory) registeredPools() (pools []spillway.Pool) {
 		pools = append(pools, r.pool(name))
 	}
 	return pools
+}
+
+// Registered returns the registered pools, by name, as this replica knows them.
+func (s *Server) Registered() (all []Configured) {
+	for _, e := range s.pools.entries() {
+		if !e.configured {
+			all = append(all, e.Configured)
+		}
+	}
+	return all
 }

@@ -8,6 +8,10 @@
 // a job that was offered and not fetched goes back, one that was given to a worker is
 // also in the store (store.Work), where the next replica that the worker calls finds it.
 //
+// A registered pool has at most as many workers as it was registered for: each has a seat,
+// which the store gives out to all replicas (store.TakeSeat). How many there should be is
+// told to whoever starts them.
+//
 // It decides nothing about which job goes where, starts no instances, and knows no
 // worker that does not call.
 package coordinator

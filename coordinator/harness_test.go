@@ -140,7 +140,7 @@ func as(name string) context.Context {
 
 func (p *plane) register(name string, tags ...string) {
 	p.t.Helper()
-	_, err := p.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: name, Tags: tags, MinIdle: 1, Max: 3})
+	_, err := p.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: name, Tags: tags, MinIdle: 1, Max: 20})
 	require.NoError(p.t, err)
 }
 
@@ -259,6 +259,8 @@ func requireStatus(t testing.TB, err error, code codes.Code, parts ...string) {
 		require.Contains(t, status.Convert(err).Message(), part)
 	}
 }
+
+func code(err error) codes.Code { return status.Code(err) }
 
 // heap is what is in use after a collection [bytes], stacks included.
 func heap() int64 {

@@ -161,6 +161,7 @@ func (s *Server) PollJob(ctx context.Context, req *pb.PollJobRequest) (resp *pb.
 	defer func() { tell(s.opt.Events.Polled, pollOutcome(resp, err)) }()
 	w, err := s.caller(ctx, req.GetRunnerId(), req.GetInstanceId(), req.GetPoolName())
 	if err != nil {
+		s.holdSpare(ctx, err)
 		return nil, err
 	}
 	if err := s.suspect(ctx, w); err != nil {

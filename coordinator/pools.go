@@ -43,6 +43,7 @@ func (s *Server) RegisterPool(ctx context.Context, req *pb.RegisterPoolRequest) 
 	tell(s.opt.Events.PoolChanged, PoolChanged{Pool: req.GetName(), By: r.By, Added: true})
 	return &pb.RegisterPoolResponse{Pool: &pb.Pool{
 		Name: req.GetName(), Tags: r.Tags, MinIdle: req.GetMinIdle(), Max: req.GetMax(), MaxQueued: int32(s.opt.MaxQueued),
+		Wanted: int32((&Configured{MinIdle: r.MinIdle, Max: r.Max}).Wanted(0)),
 	}}, nil
 }
 

@@ -20,6 +20,10 @@ type Store interface {
 	Work(ctx context.Context, machine spillway.MachineID) (w store.Work, ok bool, err error)
 	DropWork(ctx context.Context, w store.Work) error
 
+	TakeSeat(ctx context.Context, pool string, machine spillway.MachineID, most int, ttl time.Duration) (taken bool, err error)
+	KeepSeats(ctx context.Context, seats map[string][]spillway.MachineID, ttl time.Duration) error
+	LeaveSeat(ctx context.Context, pool string, machine spillway.MachineID) error
+
 	GetMany(ctx context.Context, ids []spillway.JobID) ([]*spillway.JobRecord, error)
 	Counts(ctx context.Context) ([]router.ClassCount, error)
 	Machines(ctx context.Context) ([]router.Machine, error)

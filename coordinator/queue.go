@@ -78,11 +78,15 @@ func (s *Server) ListPools(ctx context.Context, _ *pb.ListPoolsRequest) (*pb.Lis
 	resp := &pb.ListPoolsResponse{}
 	for _, e := range s.pools.entries() {
 		idle, busy := use.workers(e.Pool.Name)
-		waiting, _ := use.jobs(&e)
-		resp.Pools = append(resp.Pools, &pb.Pool{
+		waiting, running := use.jobs(&e)
+		p := &pb.Pool{
 			Name: e.Pool.Name, Tags: e.tags, MinIdle: int32(e.MinIdle), Max: int32(e.Max), Configured: e.configured,
 			Idle: int32(idle), Busy: int32(busy), Queued: int32(waiting), MaxQueued: int32(s.opt.MaxQueued),
-		})
+		}
+		if !e.configured {
+			p.Wanted = int32(e.Wanted(waiting + max(running, busy)))
+		}
+		resp.Pools = append(resp.Pools, p)
 	}
 	return resp, nil
 }
@@ -99,8 +103,13 @@ func (s *Server) SubmitJob(ctx context.Context, req *pb.SubmitJobRequest) (resp 
 	if err != nil {
 		return nil, err
 	}
-	s.submitting.Lock() // so that what was counted still holds
-	defer s.submitting.Unlock()
+	select {
+	case s.submitting <- struct{}{}: // so that what was counted still holds
+	case <-ctx.Done():
+		outcome = SubmitUnavailable
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { <-s.submitting }()
 	if err := s.room(ctx, &e, &job); err != nil {
 		outcome = submitOutcome(err)
 		return nil, err

@@ -178,6 +178,9 @@ func (s *Server) holding(ctx context.Context, w *worker, c caller, req *pb.Repor
 	if err := w.mayMove(pool.Name); err != nil {
 		return nil, err
 	}
+	if err := s.sit(ctx, w, pool.Name, true); err != nil {
+		return nil, err
+	}
 	w.describe(c)
 	if err := s.attach(ctx, w, &pool, work, false); err != nil {
 		return nil, err

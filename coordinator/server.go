@@ -31,7 +31,7 @@ type Server struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup // that go on beside a handler
 
-	submitting sync.Mutex // one job at a time is counted and added
+	submitting chan struct{} // 1 slot: one job at a time is counted and added
 
 	mu struct {
 		sync.Mutex
@@ -45,7 +45,9 @@ func New(d *session.Dispatcher, jobs Submitter, s Store, opt Options) (*Server, 
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	server := &Server{opt: opt.withDefaults(), dispatcher: d, runners: session.NewRunners(d, nil), jobs: jobs, store: s}
+	server := &Server{
+		opt: opt.withDefaults(), dispatcher: d, runners: session.NewRunners(d, nil), jobs: jobs, store: s, submitting: make(chan struct{}, 1),
+	}
 	server.pools = newDirectory(s, &server.opt)
 	server.ctx, server.cancel = context.WithCancel(context.Background())
 	server.mu.workers = make(map[spillway.MachineID]*worker)
@@ -57,13 +59,16 @@ func New(d *session.Dispatcher, jobs Submitter, s Store, opt Options) (*Server, 
 func (s *Server) Run(ctx context.Context) {
 	s.calls.Go(func() { s.pools.follow(ctx) })
 	s.calls.Go(func() { s.followMoves(ctx) })
-	look := time.NewTicker(s.opt.sweepEvery())
+	look, renew := time.NewTicker(s.opt.sweepEvery()), time.NewTicker(s.opt.SilentAfter/2)
 	defer look.Stop()
+	defer renew.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case now := <-look.C:
 			s.sweep(ctx, now)
+		case <-renew.C:
+			s.keepSeats(ctx)
 		}
 	}
 	s.mu.Lock()
@@ -177,6 +182,9 @@ func (s *Server) attachWithWork(ctx context.Context, w *worker, c caller, pool *
 		return errTaken(c.runner)
 	case !live || work.Pool != pool.Name:
 		work = store.Work{}
+	}
+	if err := s.sit(ctx, w, pool.Name, work.Attempt > 0); err != nil {
+		return err
 	}
 	w.describe(c)
 	if err := s.attach(ctx, w, pool, work, false); err != nil {

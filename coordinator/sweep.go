@@ -42,6 +42,13 @@ func (w *worker) quiet(now time.Time, silentAfter time.Duration) (silent, moved 
 	return now.Sub(w.mu.heardAt) > silentAfter, moved
 }
 
+// elsewhere reports whether the worker was seen at another replica since it called here.
+func (w *worker) elsewhere() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.movedAt.After(w.mu.heardAt)
+}
+
 // detach ends a worker's being a machine here. The job of one that is silent goes to
 // another at once, unless the worker is known to have taken it to another replica, which
 // then watches over it.
@@ -60,6 +67,9 @@ func (s *Server) detach(ctx context.Context, w *worker, silent bool) {
 	w.mu.Unlock()
 	if l != nil {
 		l.attached.Leave()
+	}
+	if !w.elsewhere() {
+		s.stand(ctx, w) // else it has its seat at the other replica
 	}
 	e := WorkerDetached{Runner: w.runner, Pool: pool, Workers: left, Silent: silent}
 	if has != nil && s.isOurs(ctx, w, has) {

@@ -32,6 +32,7 @@ type worker struct {
 	mu struct {
 		sync.Mutex
 		pool     string
+		seat     string // the pool in which it has a seat; empty: none, or it needs none
 		instance string
 		link     *link         // nil: no conversation
 		changed  chan struct{} // closed when something below has changed

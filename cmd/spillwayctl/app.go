@@ -90,7 +90,7 @@ or a client certificate says who asks.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		a.poolsCommand(), a.demandCommand(), a.jobsCommand(), a.jobCommand(), a.runnersCommand(), a.sourcesCommand(), a.explainCommand(),
-		a.whyNotCommand(), a.explainJobCommand(), a.priorityCommand(), a.admissionCommand(), a.cellsCommand(), a.pluginCommand(), a.fleetingCommand(), a.importCommand(), a.versionCommand(),
+		a.whyNotCommand(), a.explainJobCommand(), a.priorityCommand(), a.admissionCommand(), a.cellsCommand(), a.coordinatorCommand(), a.pluginCommand(), a.fleetingCommand(), a.importCommand(), a.versionCommand(),
 	)
 	return root
 }

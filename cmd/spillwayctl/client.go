@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
+	coordinatorpb "github.com/spillway-ci/spillway/proto/coordinator"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
 	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
 	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
@@ -31,6 +32,8 @@ type client struct {
 	admission admissionv1.AdmissionServiceClient
 	debug     debugv1.DebugServiceClient
 	cells     cellsv1.CellServiceClient
+
+	coordinator coordinatorpb.PoolCoordinatorClient
 }
 
 // with connects, lets use ask, and makes what went wrong a sentence.
@@ -51,7 +54,10 @@ func (a *app) with(use func(c client) error) (err error) {
 		return usagef("--addr %q: %v", a.addr, err)
 	}
 	defer func() { _ = conn.Close() }() // everything has been said by then
-	return a.answered(use(client{adminv1.NewAdminServiceClient(conn), jobsv1.NewJobServiceClient(conn), admissionv1.NewAdmissionServiceClient(conn), debugv1.NewDebugServiceClient(conn), cellsv1.NewCellServiceClient(conn)}))
+	return a.answered(use(client{
+		admin: adminv1.NewAdminServiceClient(conn), jobs: jobsv1.NewJobServiceClient(conn), admission: admissionv1.NewAdmissionServiceClient(conn),
+		debug: debugv1.NewDebugServiceClient(conn), cells: cellsv1.NewCellServiceClient(conn), coordinator: coordinatorpb.NewPoolCoordinatorClient(conn),
+	}))
 }
 
 // ask is one request with the time limit.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	coordinatorpb "github.com/spillway-ci/spillway/proto/coordinator"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
 	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
 	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
@@ -70,6 +71,8 @@ func (fakeAdmin) ListRunners(_ context.Context, r *adminv1.ListRunnersRequest) (
 		{MachineId: "m-2", Pool: "linux", Capacity: 2, Draining: true, HeardAt: at(11 * time.Minute)},
 		{MachineId: "m-3", Pool: "deploy", Capacity: 1, Silent: true},
 		{MachineId: "m-4", Pool: "deploy", Capacity: 1, HeardAt: at(0)},
+		{MachineId: "worker:w1", InstanceId: "i-9", Pool: "gpu", Capacity: 1, Busy: 1, HeardAt: at(2 * time.Second), Version: "worker"},
+		{MachineId: "worker:w2", Pool: "gpu", Capacity: 1, HeardAt: at(time.Minute), Silent: true, Version: "worker"},
 	}
 	if r.GetPool() != "" {
 		all = slices.DeleteFunc(all, func(x *adminv1.Runner) bool { return x.GetPool() != r.GetPool() })
@@ -339,6 +342,7 @@ func start(t *testing.T, jobs *fakeJobs) string {
 	jobsv1.RegisterJobServiceServer(s, jobs)
 	debugv1.RegisterDebugServiceServer(s, fakeDebug{})
 	cellsv1.RegisterCellServiceServer(s, fakeCells{})
+	coordinatorpb.RegisterPoolCoordinatorServer(s, fakeCoordinator{})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

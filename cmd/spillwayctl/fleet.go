@@ -181,21 +181,26 @@ func (a *app) runnersCommand() *cobra.Command {
 func (a *app) runnerTable(w io.Writer, resp *adminv1.ListRunnersResponse) {
 	t := newTable(w, "MACHINE", "INSTANCE", "POOL", "JOBS", "STATE", "HEARD", "VERSION", "FINGERPRINT")
 	for _, r := range resp.GetRunners() {
-		state := "ready"
-		switch {
-		case r.GetUnhealthy() != "":
-			state = "unhealthy"
-		case r.GetSilent():
-			state = "silent"
-		case r.GetPaused():
-			state = "paused"
-		case r.GetDraining():
-			state = "draining"
-		case r.GetBusy() > 0:
-			state = "busy"
-		}
-		t.row(r.GetMachineId(), dash(r.GetInstanceId()), r.GetPool(), fmt.Sprintf("%d/%d", r.GetBusy(), r.GetCapacity()), state,
+		t.row(r.GetMachineId(), dash(r.GetInstanceId()), r.GetPool(), fmt.Sprintf("%d/%d", r.GetBusy(), r.GetCapacity()), runnerState(r),
 			age(r.GetHeardAt(), a.asOf(resp.GetAt())), dash(r.GetVersion()), dash(short(r.GetFingerprint())))
 	}
 	t.flush()
+}
+
+// runnerState is what a machine does, in a word.
+func runnerState(r *adminv1.Runner) string {
+	switch {
+	case r.GetUnhealthy() != "":
+		return "unhealthy"
+	case r.GetSilent():
+		return "silent"
+	case r.GetPaused():
+		return "paused"
+	case r.GetDraining():
+		return "draining"
+	case r.GetBusy() > 0:
+		return "busy"
+	default:
+		return "ready"
+	}
 }

@@ -77,11 +77,13 @@ func (RunnerStatus) EnumDescriptor() ([]byte, []int) {
 }
 
 type RegisterPoolRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9, - and _
-	Tags          []string               `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
-	MinIdle       int32                  `protobuf:"varint,3,opt,name=min_idle,json=minIdle,proto3" json:"min_idle,omitempty"` // workers that whoever runs them means to keep free
-	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                        // workers at most; 0: as many as there are places for
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9, - and _
+	Tags    []string               `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
+	MinIdle int32                  `protobuf:"varint,3,opt,name=min_idle,json=minIdle,proto3" json:"min_idle,omitempty"` // workers that there are to be to spare: see Pool.wanted
+	// Workers at most, over all replicas: another one is refused with RESOURCE_EXHAUSTED
+	// until one of them has left. 0: as many as come.
+	Max           int32 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,16 +351,19 @@ func (x *ListPoolsResponse) GetPools() []*Pool {
 }
 
 type Pool struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Tags          []string               `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
-	MinIdle       int32                  `protobuf:"varint,3,opt,name=min_idle,json=minIdle,proto3" json:"min_idle,omitempty"`
-	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
-	Configured    bool                   `protobuf:"varint,5,opt,name=configured,proto3" json:"configured,omitempty"` // of the configuration: its instances are started and ended for it
-	Idle          int32                  `protobuf:"varint,6,opt,name=idle,proto3" json:"idle,omitempty"`             // workers, or other machines, without a job
-	Busy          int32                  `protobuf:"varint,7,opt,name=busy,proto3" json:"busy,omitempty"`             // with one
-	Queued        int32                  `protobuf:"varint,8,opt,name=queued,proto3" json:"queued,omitempty"`         // jobs that wait and ask for what this pool offers
-	MaxQueued     int32                  `protobuf:"varint,9,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Tags       []string               `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
+	MinIdle    int32                  `protobuf:"varint,3,opt,name=min_idle,json=minIdle,proto3" json:"min_idle,omitempty"`
+	Max        int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	Configured bool                   `protobuf:"varint,5,opt,name=configured,proto3" json:"configured,omitempty"` // of the configuration: its instances are started and ended for it
+	Idle       int32                  `protobuf:"varint,6,opt,name=idle,proto3" json:"idle,omitempty"`             // workers, or other machines, without a job
+	Busy       int32                  `protobuf:"varint,7,opt,name=busy,proto3" json:"busy,omitempty"`             // with one
+	Queued     int32                  `protobuf:"varint,8,opt,name=queued,proto3" json:"queued,omitempty"`         // jobs that wait and ask for what this pool offers
+	MaxQueued  int32                  `protobuf:"varint,9,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
+	// Of a registered pool, for whoever starts and ends its workers: how many there should
+	// be. One for each job that runs or waits, and min_idle to spare; at most max.
+	Wanted        int32 `protobuf:"varint,10,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -452,6 +457,13 @@ func (x *Pool) GetQueued() int32 {
 func (x *Pool) GetMaxQueued() int32 {
 	if x != nil {
 		return x.MaxQueued
+	}
+	return 0
+}
+
+func (x *Pool) GetWanted() int32 {
+	if x != nil {
+		return x.Wanted
 	}
 	return 0
 }
@@ -1072,7 +1084,7 @@ const file_coordinator_coordinator_proto_rawDesc = "" +
 	"\x16UnregisterPoolResponse\"\x12\n" +
 	"\x10ListPoolsRequest\"<\n" +
 	"\x11ListPoolsResponse\x12'\n" +
-	"\x05pools\x18\x01 \x03(\v2\x11.coordinator.PoolR\x05pools\"\xda\x01\n" +
+	"\x05pools\x18\x01 \x03(\v2\x11.coordinator.PoolR\x05pools\"\xf2\x01\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04tags\x18\x02 \x03(\tR\x04tags\x12\x19\n" +
@@ -1085,7 +1097,9 @@ const file_coordinator_coordinator_proto_rawDesc = "" +
 	"\x04busy\x18\a \x01(\x05R\x04busy\x12\x16\n" +
 	"\x06queued\x18\b \x01(\x05R\x06queued\x12\x1d\n" +
 	"\n" +
-	"max_queued\x18\t \x01(\x05R\tmaxQueued\"\xea\x01\n" +
+	"max_queued\x18\t \x01(\x05R\tmaxQueued\x12\x16\n" +
+	"\x06wanted\x18\n" +
+	" \x01(\x05R\x06wanted\"\xea\x01\n" +
 	"\x14SendHeartbeatRequest\x12\x1b\n" +
 	"\trunner_id\x18\x01 \x01(\tR\brunnerId\x12\x1b\n" +
 	"\tpool_name\x18\x02 \x01(\tR\bpoolName\x121\n" +

@@ -51,6 +51,8 @@ type PoolCoordinatorClient interface {
 	// names it and says how many wait. ALREADY_EXISTS: the id is that of another job.
 	SubmitJob(ctx context.Context, in *SubmitJobRequest, opts ...grpc.CallOption) (*SubmitJobResponse, error)
 	// SendHeartbeat says that a worker is there and what it does, every 15 s.
+	// RESOURCE_EXHAUSTED, as for PollJob: the pool has max workers without this one, which
+	// is a spare: it comes again later.
 	SendHeartbeat(ctx context.Context, in *SendHeartbeatRequest, opts ...grpc.CallOption) (*SendHeartbeatResponse, error)
 	// PollJob asks for a job, and says that the worker has none. It is held for some
 	// seconds, at most until shortly before the caller's deadline. NOT_FOUND: there is no
@@ -159,6 +161,8 @@ type PoolCoordinatorServer interface {
 	// names it and says how many wait. ALREADY_EXISTS: the id is that of another job.
 	SubmitJob(context.Context, *SubmitJobRequest) (*SubmitJobResponse, error)
 	// SendHeartbeat says that a worker is there and what it does, every 15 s.
+	// RESOURCE_EXHAUSTED, as for PollJob: the pool has max workers without this one, which
+	// is a spare: it comes again later.
 	SendHeartbeat(context.Context, *SendHeartbeatRequest) (*SendHeartbeatResponse, error)
 	// PollJob asks for a job, and says that the worker has none. It is held for some
 	// seconds, at most until shortly before the caller's deadline. NOT_FOUND: there is no
