@@ -93,8 +93,8 @@ type Options struct {
 	Store    Store
 	Limits   Limits
 	Audit    access.Audit
-	// Advertise returns where other replicas reach our DebugService, HOST:PORT; empty: they
-	// can't. It is asked when the Service runs.
+	// Advertise returns where other replicas reach our DebugService, HOST:PORT; empty, or
+	// nil: they can't. It is asked when the Service runs.
 	Advertise func() string
 	// Dial are for connections to other replicas: their credentials.
 	Dial   []grpc.DialOption

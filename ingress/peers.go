@@ -50,6 +50,9 @@ func (s *Service) Run(ctx context.Context) {
 }
 
 func (s *Service) advertise(ctx context.Context) {
+	if s.opt.Advertise == nil {
+		return
+	}
 	address := s.opt.Advertise()
 	if address == "" {
 		return

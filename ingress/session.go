@@ -54,14 +54,18 @@ func (c *carry) run(ctx context.Context) error {
 	defer whole.Stop()
 	idle := time.NewTimer(c.limits.IdleTimeout)
 	defer idle.Stop()
+	over := c.tunnel.Over()
 	for said := 0; ; {
 		select {
 		case err := <-ends:
 			if said++; err != nil || said == 2 {
 				return c.why(err)
 			}
-		case <-c.tunnel.Over():
-			return c.overBy(ends)
+		case <-over:
+			if err := c.tunnel.Cause(); err != nil {
+				return err
+			}
+			over = nil // what it said before may still be on its way to the caller
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-whole.C:
@@ -84,20 +88,6 @@ func (c *carry) why(err error) error {
 		return nil
 	}
 	return err
-}
-
-// overBy is why a tunnel has ended by itself. What it said before may still be on its way
-// to the caller.
-func (c *carry) overBy(ends <-chan error) error {
-	if err := c.tunnel.Cause(); err != nil {
-		return err
-	}
-	for err := range ends {
-		if err != nil {
-			return c.why(err)
-		}
-	}
-	return nil
 }
 
 // upward carries what the caller says. nil: it has said all.
@@ -152,7 +142,7 @@ func (c *carry) awaitLeave(ended bool) error {
 	}
 }
 
-// downward carries what the job says. nil: it has said all.
+// downward carries what the job says. It ends with errOver when that was all.
 func (c *carry) downward() error {
 	for {
 		f, err := c.tunnel.Recv()

@@ -228,3 +228,33 @@ func TestWhoeverEndsItSaysWhy(t *testing.T) {
 	}
 	require.NotErrorIs(t, errOver, io.EOF)
 }
+
+// A caller that does not read what is left of a tunnel that is over holds nobody up: its
+// time and the end of the replica count as before.
+func TestATunnelThatIsOverWaitsForItsCallerNoLongerThanAnotherOne(t *testing.T) {
+	for name, shutDown := range map[string]bool{"its duration": false, "the replica ends": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				present, leave := context.WithCancel(context.Background())
+				defer leave()
+				ctx, end := context.WithCancelCause(context.Background())
+				defer end(nil)
+				tunnel, want := newFakeTunnel(), codes.DeadlineExceeded
+				c := &carry{limits: Limits{MaxDuration: time.Minute}.withDefaults(), caller: newFakeCaller(present), tunnel: tunnel}
+				ended := make(chan error, 1)
+				go func() { ended <- c.run(ctx) }()
+				tunnel.down <- data(1)
+				tunnel.down <- data(1) // one more than the caller has room for
+				synctest.Wait()
+				tunnel.Close(nil)
+				synctest.Wait()
+				require.Empty(t, ended, "what was said is still on its way")
+				if shutDown {
+					end(errShutDown)
+					want = codes.Unavailable
+				}
+				require.Equal(t, want, status.Code(<-ended))
+			})
+		})
+	}
+}

@@ -1,8 +1,3 @@
-// Package controller is what an admission controller written in Go links: it connects
-// to control planes, stays connected, and has a function asked about each job.
-//
-// A controller in another language needs the protocol only: see
-// proto/spillway/admission/v1.
 package controller
 
 import (
@@ -17,25 +12,32 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/spillway-ci/spillway/admission"
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
 )
 
 const (
-	// retryFirst and retryMost bound the wait before a controller connects again.
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 15 * time.Second
 	// maxReviewBytes bounds one review [bytes]: a single job may be larger than the
 	// megabyte that a control plane keeps to.
 	maxReviewBytes = 8 << 20
+	// dialTimeout bounds one attempt to reach a control plane.
+	dialTimeout = 5 * time.Second
+	// silentAfter and silentFor: a control plane that says nothing for the first is asked
+	// whether it is there, and given up after the second.
+	silentAfter = 20 * time.Second
+	silentFor   = 10 * time.Second
 )
 
 // Judge says whether a job may run. The reason is a sentence for the job's owner; it is
-// needed to refuse. It is called for one job at a time on each connection.
+// needed to refuse. It is called for one job at a time on each connection. ctx ends with
+// the deadline of the review and with the connection: what is said after that does not
+// count, and is not sent.
 type Judge func(ctx context.Context, job *admissionv1.ReviewedJob) (allow bool, reason string)
 
 // Options say where to connect, as whom. A zero means the default.
@@ -51,7 +53,8 @@ type Options struct {
 
 	CAFile, CertFile, KeyFile string // TLS; without any of them, plaintext
 	TokenFile                 string // of an entry with the role admit
-	// Told is told of every connection and why it ended; nil: nobody is.
+	// Told is told of every connection, and why it ended or was not made; nil: nobody is.
+	// It may be called from several goroutines.
 	Told func(addr string, err error)
 }
 
@@ -73,41 +76,64 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 // Run connects and judges until ctx ends. It returns an error only if it can't begin:
 // whatever ends a connection, it connects again.
 func Run(ctx context.Context, o Options, judge Judge) error {
-	if len(o.Addrs) == 0 || o.Controller == "" {
-		return errors.New("name the controller and the address of at least one control plane")
-	}
-	creds, err := o.credentials()
-	if err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	host, _ := os.Hostname() // the process number tells instances of one host apart
 	o.Instance = cmp.Or(o.Instance, fmt.Sprintf("%s-%d", cmp.Or(host, "controller"), os.Getpid()))
+	options, err := o.dialOptions()
+	if err != nil {
+		return err
+	}
+	conns := make([]*grpc.ClientConn, len(o.Addrs))
+	for i, addr := range o.Addrs { // all of them, before any of them is used
+		if conns[i], err = grpc.NewClient(addr, options...); err != nil {
+			return fmt.Errorf("address %q: %w", addr, err)
+		}
+		defer func() { _ = conns[i].Close() }()
+	}
+	var running sync.WaitGroup
+	for i, addr := range o.Addrs {
+		running.Go(func() { o.stay(ctx, conns[i], addr, judge) })
+	}
+	running.Wait()
+	return nil
+}
+
+func (o *Options) validate() error {
+	switch {
+	case len(o.Addrs) == 0 || o.Controller == "":
+		return errors.New("name the controller and the address of at least one control plane")
+	case o.MaxBatch < 0 || o.MaxBatch > admission.MaxBatch:
+		return fmt.Errorf("%d jobs in one review: use 0 to %d", o.MaxBatch, admission.MaxBatch)
+	}
+	return nil
+}
+
+func (o *Options) dialOptions() ([]grpc.DialOption, error) {
+	creds, err := o.credentials()
+	if err != nil {
+		return nil, err
+	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReviewBytes)),
 		// A control plane that has gone without a word is noticed.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silentAfter, Timeout: silentFor}),
+		// One that was away for long is found again as soon as one that was not: left to
+		// itself, grpc waits for up to two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: retryMost},
+			MinConnectTimeout: dialTimeout,
+		}),
 	}
 	if o.TokenFile != "" {
 		options = append(options, grpc.WithPerRPCCredentials(token{o.TokenFile, creds.Info().SecurityProtocol == "tls"}))
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, addr := range o.Addrs {
-		conn, err := grpc.NewClient(addr, options...)
-		if err != nil {
-			return fmt.Errorf("address %q: %w", addr, err)
-		}
-		running.Go(func() {
-			defer func() { _ = conn.Close() }()
-			o.stay(ctx, conn, addr, judge)
-		})
-	}
-	<-ctx.Done()
-	return nil
+	return options, nil
 }
 
 func (o *Options) credentials() (credentials.TransportCredentials, error) {
-	if o.CAFile == "" && o.CertFile == "" {
+	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
 		return insecure.NewCredentials(), nil
 	}
 	files, err := tlsfiles.Open(tlsfiles.Files{Cert: o.CertFile, Key: o.KeyFile, CA: o.CAFile}, tlsfiles.Options{})
@@ -115,66 +141,6 @@ func (o *Options) credentials() (credentials.TransportCredentials, error) {
 		return nil, err
 	}
 	return tlsfiles.Credentials(files.Client, ""), nil
-}
-
-// stay connects again and again, sooner after a connection that was good.
-func (o *Options) stay(ctx context.Context, conn *grpc.ClientConn, addr string, judge Judge) {
-	for pause := retryFirst; ctx.Err() == nil; {
-		welcome := func() {
-			pause = retryFirst
-			o.tell(addr, nil)
-		}
-		err := o.converse(ctx, conn, welcome, judge)
-		if ctx.Err() != nil {
-			return
-		}
-		o.tell(addr, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, retryMost)
-	}
-}
-
-func (o *Options) tell(addr string, err error) {
-	if o.Told != nil {
-		o.Told(addr, err)
-	}
-}
-
-func (o *Options) converse(ctx context.Context, conn *grpc.ClientConn, welcome func(), judge Judge) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := admissionv1.NewAdmissionServiceClient(conn).Connect(ctx)
-	if err != nil {
-		return err
-	}
-	// When the stream has ended, Send says EOF and Recv says why.
-	_ = stream.Send(&admissionv1.ControllerMessage{Message: &admissionv1.ControllerMessage_Hello{Hello: &admissionv1.Hello{
-		Controller: o.Controller, Instance: o.Instance, MaxBatch: int32(o.MaxBatch), Version: o.Version,
-	}}})
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if m.GetWelcome() != nil {
-			welcome()
-		}
-		if review := m.GetReview(); review != nil {
-			_ = stream.Send(verdicts(ctx, review, judge))
-		}
-	}
-}
-
-func verdicts(ctx context.Context, review *admissionv1.Review, judge Judge) *admissionv1.ControllerMessage {
-	v := &admissionv1.Verdicts{BatchId: review.GetBatchId()}
-	for _, job := range review.GetJobs() {
-		allow, reason := judge(ctx, job)
-		v.Verdicts = append(v.Verdicts, &admissionv1.Verdict{JobId: job.GetJobId(), Allow: allow, Reason: reason})
-	}
-	return &admissionv1.ControllerMessage{Message: &admissionv1.ControllerMessage_Verdicts{Verdicts: v}}
 }
 
 // token is the bearer token in a file, read anew for each connection.

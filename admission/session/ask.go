@@ -65,7 +65,7 @@ func (r *Reviewer) askOne(ctx context.Context, c admission.Controller, s admissi
 	defer r.do(context.WithoutCancel(ctx), func(time.Time) { delete(r.questions, question) })
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
-	shown := false
+	shown := false // the reviewer's goroutine has it
 	for {
 		r.do(whole, func(now time.Time) { r.putQuestion(now, question, c.Name, s, &shown) })
 		select {
@@ -73,8 +73,8 @@ func (r *Reviewer) askOne(ctx context.Context, c admission.Controller, s admissi
 			if d.Outcome == admission.Approved || d.Outcome == admission.Rejected || d.Outcome == admission.TimedOut {
 				return d
 			}
-			shown = false // called off there: put it again, as another question
-			r.do(whole, func(time.Time) { r.questions[question] = answer })
+			// Called off there: it is put again.
+			r.do(whole, func(time.Time) { shown, r.questions[question] = false, answer })
 		case <-again.C:
 		case <-whole.Done():
 			return admission.Decision{

@@ -67,7 +67,9 @@ func (v *Service) Connect(rpc admissionv1.AdmissionService_ConnectServer) error 
 	go read(ctx, rpc, said, broken)
 	hello, err := firstWord(ctx, said, broken)
 	if err != nil {
-		tell(v.reviewer.opt.Events.ControllerDisconnected, ControllerDisconnected{Controller: hello.GetController(), Instance: hello.GetInstance(), Err: err})
+		tell(v.reviewer.opt.Events.ControllerDisconnected, ControllerDisconnected{
+			Controller: head(hello.GetController(), admission.MaxNameBytes), Instance: head(hello.GetInstance(), maxInstanceBytes), Err: err,
+		})
 		return err
 	}
 	s := &stream{instance: hello.GetInstance(), out: make(chan *admissionv1.RouterMessage, outboxMessages), ended: make(chan error, 1)}
@@ -144,6 +146,11 @@ func checkHello(h *admissionv1.Hello) error {
 		return bad("max_batch %d: use 0 to %d", h.GetMaxBatch(), admission.MaxBatch)
 	}
 	return nil
+}
+
+// head is the beginning of what somebody says who may say anything.
+func head(s string, most int) string {
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
 
 // clean reports whether s is one printable line.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,8 +18,13 @@ import (
 	cellsv1 "github.com/spillway-ci/spillway/proto/spillway/cells/v1"
 )
 
-// helloWithin is how long a new link may take to say who it is.
-const helloWithin = 10 * time.Second
+const (
+	// helloWithin is how long a new link may take to say who it is.
+	helloWithin = 10 * time.Second
+	// maxOrigins bounds the cells that a replica answers for [cells]. One that is not
+	// linked and has no jobs here makes room for another.
+	maxOrigins = 256
+)
 
 // inLink is one link of an origin.
 type inLink struct {
@@ -65,15 +71,25 @@ func (r *Receiver) Link(stream cellsv1.CellService_LinkServer) error {
 	defer r.links.Add(-1)
 	late := time.AfterFunc(helloWithin, func() { l.end(status.Errorf(codes.InvalidArgument, "no hello within %s", helloWithin)) })
 	defer late.Stop()
+	// Reading and writing have a goroutine each and end with the handler: an origin that
+	// does not read must not keep it.
 	go func() { l.end(r.read(ctx, stream, l, late)) }()
+	go l.write(ctx, stream)
+	<-l.ended
+	r.do(context.WithoutCancel(ctx), func() { r.ended(l) })
+	return l.err
+}
+
+// write hands on what is said to the origin until the stream ends.
+func (l *inLink) write(ctx context.Context, stream cellsv1.CellService_LinkServer) {
 	for {
 		select {
-		case <-l.ended:
-			r.do(context.WithoutCancel(ctx), func() { r.ended(l) })
-			return l.err
+		case <-ctx.Done():
+			return
 		case m := <-l.out:
 			if err := stream.Send(m); err != nil {
-				l.end(err)
+				l.end(endedWith(err))
+				return
 			}
 		}
 	}
@@ -188,6 +204,10 @@ func checkOriginMessage(m *cellsv1.OriginMessage) error {
 
 // greet takes a new link in, once the store knows that it is the newest.
 func (r *Receiver) greet(l *inLink, h *cellsv1.Hello, answer chan<- error) {
+	if !r.hasRoomFor(h.GetCell()) {
+		answer <- status.Errorf(codes.ResourceExhausted, "this cell answers for %d others, and for no more", maxOrigins)
+		return
+	}
 	r.beside(func(ctx context.Context) func() {
 		jobs, err := r.claimOrigin(ctx, h.GetCell(), h.GetEpoch())
 		if err != nil {
@@ -199,6 +219,14 @@ func (r *Receiver) greet(l *inLink, h *cellsv1.Hello, answer chan<- error) {
 			answer <- nil
 		}
 	})
+}
+
+// hasRoomFor reports whether there may be an origin of that name.
+func (r *Receiver) hasRoomFor(name string) bool {
+	if r.origins[name] == nil && len(r.origins) >= maxOrigins {
+		maps.DeleteFunc(r.origins, func(_ string, o *inOrigin) bool { return o.link == nil && len(o.jobs) == 0 })
+	}
+	return r.origins[name] != nil || len(r.origins) < maxOrigins
 }
 
 func (r *Receiver) linked(l *inLink, h *cellsv1.Hello, jobs []cells.Ref) {

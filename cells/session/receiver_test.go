@@ -43,10 +43,11 @@ func openStore(t *testing.T) *store.Store {
 
 // peerCell is a replica of the cell that takes jobs.
 type peerCell struct {
-	t      *testing.T
-	store  *store.Store
-	client cellsv1.CellServiceClient
-	stop   func()
+	t        *testing.T
+	store    *store.Store
+	receiver *session.Receiver
+	client   cellsv1.CellServiceClient
+	stop     func()
 
 	listener *bufconn.Listener
 	router   atomic.Pointer[routersession.Dispatcher] // nil: the test plays it
@@ -88,6 +89,7 @@ func startPeer(t *testing.T, s *store.Store, replica string, who *access.Identit
 		},
 	})
 	require.NoError(t, err)
+	p.receiver = r
 	var options []grpc.ServerOption
 	if who != nil {
 		options = append(options, grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {

@@ -23,7 +23,7 @@ const (
 )
 
 // endReason is what a machine is told of a job that has to end.
-const endReason = onItsMachine + "its cell does not hold it any more"
+const endReason = cells.EndedOnMachine + "its cell does not hold it any more"
 
 // pushRetry is the wait before a push of which nothing is known is repeated.
 const pushRetry = 500 * time.Millisecond

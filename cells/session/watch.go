@@ -70,27 +70,27 @@ func (r *Receiver) seen(now time.Time, j *inJob, record *spillway.JobRecord) {
 		return
 	}
 	j.missingAt = time.Time{}
-	f := judge(record, r.opt.EndWithin)
-	if f.unsure > 0 {
+	f := cells.Judge(record, r.opt.EndWithin)
+	if f.Unsure > 0 {
 		if j.unsureAt.IsZero() {
 			j.unsureAt = now
 		}
-		if now.Sub(j.unsureAt) < f.unsure {
+		if now.Sub(j.unsureAt) < f.Unsure {
 			return
 		}
 	}
-	if f.queued && (j.back || book.Ends(j.ref)) {
+	if f.Queued && (j.back || book.Ends(j.ref)) {
 		r.takeOut(j)
 		return
 	}
-	if f.onHand && f.word == cells.WordRunning {
+	if f.OnHand && f.Word == cells.WordRunning {
 		j.back = false
 	}
-	if !book.Seen(j.ref, f.word) {
+	if !book.Seen(j.ref, f.Word) {
 		return
 	}
-	m := report(j.ref, f.word, f.detail)
-	if f.word == cells.WordEnded {
+	m := report(j.ref, f.Word, f.Detail)
+	if f.Word == cells.WordEnded {
 		m.Result = resultToProto(&record.Result)
 	}
 	r.report(j, m)
