@@ -65,8 +65,10 @@ func (v *validator) spills() {
 	for i := range c.Pools {
 		p, at := &c.Pools[i], fmt.Sprintf("pools[%d].spill_after", i)
 		switch {
-		case p.Mode != ModeOrchestrate:
-			v.need(p.SpillAfter == 0, at, "jobs of this pool don't wait here: GitLab holds them; remove it, or use mode orchestrate")
+		case p.Mode == ModeObserve:
+			v.need(p.SpillAfter == 0, at, "jobs of this pool don't wait here: GitLab holds them; remove it, or use mode route or orchestrate")
+		case p.Mode == ModeRoute && (c.GitLab == nil || c.GitLab.Jobs.Scope == "none"):
+			v.need(p.SpillAfter == 0, at, "without gitlab.api_token nobody knows how long GitLab's jobs have waited; remove it, or add the token")
 		case v.at[at] == nil:
 			p.SpillAfter = c.Router.SpillAfter
 		default:

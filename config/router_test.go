@@ -58,11 +58,32 @@ func TestMistakesInTheRouterSection(t *testing.T) {
 		{"unknown weight", "router: {weights: {costs: 1}}\n" + pool(""), "f:1: router.weights.costs: unknown setting; did you mean cost?"},
 		{"too many times", many, "9 different times of spill_after, at most 8 are allowed"},
 		{"GitLab's jobs", gitlab(token, "mode: observe\ncapability: {tags: [x]}\nrunner_token: {env: A}\nobserve: {drain: sidecar}\nspill_after: 1m"), "spill_after: jobs of this pool don't wait here: GitLab holds them"},
+		{"of unknown age", gitlab(", route: {server_url: 'grpc://a:1'}", "mode: route\ncapability: {tags: [x]}\ngitlab: {token: {env: R}}\nspill_after: 1m"), "spill_after: without gitlab.api_token nobody knows how long GitLab's jobs have waited"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := config.Parse("f", []byte(c.text))
 			require.Error(t, err)
 			require.Contains(t, strings.Join(problems(t, err), "\n"), c.want)
 		})
+	}
+}
+
+// GitLab's jobs can be waited with where its lists tell for how long they have waited.
+func TestSpillAfterOfPoolsOfModeRoute(t *testing.T) {
+	route := func(section, pool string) string {
+		return gitlab(section+", route: {server_url: 'grpc://a:1'}", "mode: route\ncapability: {tags: [x]}\ngitlab: {runner_id: 7, token: {env: R}}"+pool)
+	}
+	for _, c := range []struct {
+		text string
+		want time.Duration
+	}{
+		{route(token, "\nspill_after: 1m"), time.Minute},
+		{"router: {spill_after: 2m}\n" + route(token, ""), 2 * time.Minute},
+		{"router: {spill_after: 2m}\n" + route(token, "\nspill_after: 0s"), 0},
+		{"router: {spill_after: 2m}\n" + route("", ""), 0},
+	} {
+		got, err := config.Parse("f", []byte(c.text))
+		require.NoError(t, err, c.text)
+		require.Equal(t, c.want, got.SpillwayPools()[0].SpillAfter, c.text)
 	}
 }

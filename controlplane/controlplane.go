@@ -162,6 +162,7 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	decide.Go(func() { c.followPriorities(ctx) })
 	decide.Go(func() { c.ingress.Run(ctx) })
 	decide.Go(func() { c.coordinator.Run(ctx) })
+	decide.Go(func() { c.dispatcher.ShareExperience(ctx, c.store) })
 	c.runCells(ctx, &decide)
 	if c.polls != nil {
 		decide.Go(func() { c.polls.Run(ctx) })

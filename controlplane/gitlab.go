@@ -50,6 +50,7 @@ type gitLab struct {
 	tokens    *route.Tokens
 	contacts  *route.Contacts
 	desk      *jobrouter.Desk
+	holds     *holds
 	tunnel    *jobrouter.Tunnel
 	tunneled  *grpc.Server // what the tunnel's connections end at
 	discovery *jobrouter.Discovery
@@ -126,8 +127,14 @@ func (g *gitLab) makeRoute() (err error) {
 	if g.cfg.Jobs.Scope != "none" {
 		held = 0 // the lists tell which jobs wait
 	}
+	g.holds = newHolds()
+	for _, pools := range bindings {
+		for i := range pools {
+			c.metrics.AddRouted(pools[i].Name)
+		}
+	}
 	g.desk, err = jobrouter.NewDesk(jobrouter.Options{
-		Leases: c.store, Book: c.store, GitLab: g.client, Tokens: g.tokens, Contacts: g.contacts, Admit: c.opt.Admit, Events: g.deskEvents(),
+		Leases: c.store, Book: c.store, GitLab: g.client, Tokens: g.tokens, Contacts: g.contacts, Facts: c.store, Admit: c.opt.Admit, Events: g.deskEvents(),
 		Replica: c.cfg.ReplicaName(), Advertise: r.Advertise, Dial: []grpc.DialOption{dial},
 		LongPoll: r.LongPoll, RatePerToken: r.RatePerToken, HoldPerToken: held, Fronted: r.Front,
 	})
@@ -165,6 +172,7 @@ func (g *gitLab) makeProxy() error {
 		GitLab: to, Transport: frontproxy.NewTransport(trust), Tokens: g.tokens, Contacts: g.contacts, Book: g.c.store,
 		Keep: g.client.KeepPending, Discovery: g.discovery, Fingerprint: g.fingerprint, Events: g.proxyEvents(),
 		Fail: g.client.FailJob, Admit: g.c.opt.Admit, Take: g.desk.Take, Offer: g.desk.Offer,
+		Turn: g.turn, Asking: g.desk.Asking,
 	}
 	if g.proxy, err = frontproxy.New(o); err != nil {
 		return fmt.Errorf("gitlab.route: %w", err)

@@ -73,6 +73,8 @@ func (g *gitLab) deskEvents() jobrouter.Events {
 		Lease: func(i jobrouter.LeaseInfo) {
 			log.Info("who asks GitLab for a token", "token", shortHash(i.Token), "holder", i.Holder, "ours", i.Ours)
 		},
+		Hold: g.holdChanged,
+		Held: g.held,
 		Degraded: func(token, why string) {
 			m.Degraded()
 			log.Warn("a runner is served with less", "token", shortHash(token), "why", why)

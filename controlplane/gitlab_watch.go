@@ -136,7 +136,7 @@ func (r runners) Runners(ctx context.Context) (map[int64]collect.RunnerState, er
 // source lists GitLab's jobs, for pools whose capabilities are known.
 func (g *gitLab) source(ctx context.Context, pools []spillway.Pool) (*collect.GitLab, error) {
 	o := collect.Options{
-		URL: g.cfg.URL, Store: g.c.store, Replica: g.c.cfg.ReplicaName(), Runners: g.known.runners(), Every: g.cfg.Jobs.Every, Busy: g.busy,
+		URL: g.cfg.URL, Store: g.c.store, Replica: g.c.cfg.ReplicaName(), Runners: g.known.runners(), Every: g.cfg.Jobs.Every, Busy: g.busy, Ages: g.ages,
 		Events: g.sourceEvents(),
 	}
 	for i := range pools {

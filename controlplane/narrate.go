@@ -34,8 +34,12 @@ func (c *ControlPlane) scalerEvents() scaler.Events {
 			call(also.Ticked, s)
 		},
 		Looked: func(pic *scaler.Picture) {
-			c.metrics.DemandObserved(demandView(pic))
+			c.metrics.DemandObserved(demandView(pic, c.unscaled()))
+			c.observeRegistered(pic)
 			c.dispatcher.SetRoom(pic.Rooms())
+			if c.gitlab != nil {
+				c.gitlab.looked(pic)
+			}
 			for i := range c.pools {
 				if pic.MachinesKnown {
 					c.metrics.RunnersConnected(c.pools[i].Name, connected(pic.Machines[c.pools[i].Name]))

@@ -103,11 +103,14 @@ func (s *poolSet) given() []spillway.Pool {
 }
 
 // configured returns the pools of the configuration, with the priorities that it has.
-func (s *poolSet) configured() []spillway.Pool {
+func (s *poolSet) configured() []spillway.Pool { return s.of(configPart) }
+
+// of returns the pools of a part, with the priorities that it gave them.
+func (s *poolSet) of(part string) []spillway.Pool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.mu.parts {
-		if p.part == configPart {
+		if p.part == part {
 			return slices.Clone(p.pools)
 		}
 	}

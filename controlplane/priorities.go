@@ -57,6 +57,7 @@ func (c *ControlPlane) pinPriorities(ctx context.Context) error {
 		}
 	}
 	c.poolSet.pin(pins)
+	c.rebind()
 	return nil
 }
 

@@ -24,20 +24,23 @@ func (c *ControlPlane) sources() server.Sources {
 
 type answers struct{ c *ControlPlane }
 
-// Pools lists the pools in the order of the configuration.
+// Pools lists the pools in the order of the configuration, then the registered ones.
 func (a answers) Pools(context.Context) ([]server.PoolStatus, error) { return a.c.Pools(), nil }
 
-// Pools lists the pools in the order of the configuration.
+// Pools lists the pools in the order of the configuration, then the registered ones.
 func (c *ControlPlane) Pools() []server.PoolStatus {
 	out := make([]server.PoolStatus, 0, len(c.pools))
 	for _, p := range c.loop.Pools() {
 		s := poolStatus(p.Definition(), p.Status())
 		if c.gitlab != nil {
 			s.Finding = alsoFound(c.gitlab.known.finding(p.Name()), s.Finding)
+			if c.gitlab.holds != nil {
+				s.Finding = alsoFound(s.Finding, c.gitlab.holds.finding(p.Name()))
+			}
 		}
 		out = append(out, s)
 	}
-	return out
+	return append(out, c.registered(c.loop.Picture())...)
 }
 
 // alsoFound is two findings as one: what causes the other is first.
@@ -68,27 +71,7 @@ func (a answers) Demand(context.Context) (server.DemandView, error) {
 	if pic == nil {
 		return server.DemandView{At: time.Now()}, nil
 	}
-	return demandView(pic), nil
-}
-
-func demandView(pic *scaler.Picture) server.DemandView {
-	v := server.DemandView{At: pic.At, Signals: pic.Signals, Classes: make([]server.ClassDemand, len(pic.Classes))}
-	for i, c := range pic.Classes {
-		v.Classes[i] = server.ClassDemand{
-			Class: c.ID, Requirement: c.Requirement, Pending: c.Pending, Oldest: c.Oldest, Attributed: map[string]int{}, Sample: c.Sample,
-		}
-	}
-	for _, f := range pic.Attribution.Flows {
-		v.Classes[f.Class].Attributed[f.Pool] += f.Jobs
-	}
-	for _, u := range pic.Attribution.Unmatched {
-		v.Classes[u.Class].Unmatched += u.Jobs
-		v.Classes[u.Class].Reason = u.Predicate + ": " + u.Detail
-	}
-	for _, o := range pic.Attribution.Overflow {
-		v.Classes[o.Class].Overflow += o.Jobs
-	}
-	return v
+	return demandView(pic, a.c.unscaled()), nil
 }
 
 // Runners lists every machine that is registered with any replica.

@@ -61,6 +61,12 @@ type Picture struct {
 // depends on it.
 func (p *Picture) Rooms() map[string]router.Room { return p.rooms }
 
+// DemandFor is how much is known of the jobs that may be a pool's, and when they were such.
+func (p *Picture) DemandFor(pool *spillway.Pool) (known policy.Freshness, at time.Time) {
+	known, _ = p.demandFor(pool)
+	return known, p.listedAt(pool.Capability.Origin)
+}
+
 // Concerns reports whether the picture gives the pool something new to decide on,
 // compared with the one before; nil before the first. What doesn't concern it waits
 // for the pool's own tick.

@@ -282,6 +282,19 @@ func TestWhyNot(t *testing.T) {
 	requireStatus(t, err, codes.InvalidArgument, "at most 128 bytes")
 }
 
+// A pool without a provider has machines that come by themselves: nothing may be launched.
+func TestExplainJobOfAPoolThatNobodyScales(t *testing.T) {
+	pool := testPool("gpu")
+	pool.Provider = ""
+	record := spillway.JobRecord{State: spillway.Pending, Job: spillway.Job{ID: "j", Requirement: spillway.Requirement{Tags: []string{"gpu"}}}}
+	explained := func(s server.PoolStatus) string {
+		s.Pool = pool
+		return server.ExplainJob(record, []server.PoolStatus{s}).Verdicts[0].Detail
+	}
+	require.Equal(t, "could take it when one of its machines is free: 2 are there, and they come by themselves", explained(server.PoolStatus{InService: 2}))
+	require.Equal(t, "could take it now: 1 of 2 instances are free", explained(server.PoolStatus{InService: 2, Idle: 1}))
+}
+
 func TestExplainJob(t *testing.T) {
 	job := spillway.Job{ID: "j", Requirement: spillway.Requirement{Tags: []string{"linux"}}}
 	for _, c := range []struct {

@@ -127,6 +127,7 @@ func (m *Metrics) AddPool(pool spillway.Pool) {
 // is not shown.
 func (m *Metrics) RemovePool(name string) {
 	m.pools.remove(name, func() { m.jobWait.DeleteLabelValues(name) })
+	m.removeRouted(name)
 }
 
 // PoolObserved shows a pool as of its last tick.

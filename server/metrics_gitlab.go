@@ -11,6 +11,7 @@ var (
 	// routeOutcomes are what becomes of a job that GitLab gave us for its runners.
 	routeOutcomes = []string{JobFound, JobGiven, JobKept, JobLeft, JobRefused, otherLabel}
 	pollCodes     = []string{"job", "none", "conflict", "limited", "refused", "failed", otherLabel}
+	holdReasons   = []string{"machine_free", "may_grow", otherLabel}
 )
 
 // What becomes of a job of route mode.
@@ -30,7 +31,9 @@ type gitlabMetrics struct {
 	polls      *prometheus.CounterVec // code
 	routed     *prometheus.CounterVec // outcome
 	degraded   prometheus.Counter
-	waiting    prometheus.Gauge // machines
+	waiting    prometheus.Gauge       // machines
+	held       *prometheus.CounterVec // pool, reason
+	heldBack   *prometheus.GaugeVec   // pool
 }
 
 func newGitLabMetrics() *gitlabMetrics {
@@ -43,7 +46,9 @@ func newGitLabMetrics() *gitlabMetrics {
 		degraded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_gitlab_degraded_total", Help: "Jobs given to runners without two-phase commit: one that does not reach its runner is lost to GitLab's timeout.",
 		}),
-		waiting: single("spillway_gitlab_waiting_runners", "Questions of GitLab Runners for a job that are open at this replica."),
+		waiting:  single("spillway_gitlab_waiting_runners", "Questions of GitLab Runners for a job that are open at this replica."),
+		held:     counter("spillway_gitlab_held_questions_total", "Questions of GitLab Runners that ended without a job while a pool of higher priority went first.", "pool", "reason"),
+		heldBack: gauge("spillway_gitlab_held_back_bool", "1 while GitLab is not asked for the pool's machines because a pool of higher priority goes first, by this replica.", "pool"),
 	}
 	for _, outcome := range routeOutcomes {
 		m.routed.WithLabelValues(outcome)
@@ -55,7 +60,7 @@ func newGitLabMetrics() *gitlabMetrics {
 }
 
 func (m *gitlabMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.sourceUp, m.sourceGood, m.stale, m.polls, m.routed, m.degraded, m.waiting}
+	return []prometheus.Collector{m.sourceUp, m.sourceGood, m.stale, m.polls, m.routed, m.degraded, m.waiting, m.held, m.heldBack}
 }
 
 // SourceRead shows how the last try to read a source went. Sources are named by the
@@ -105,3 +110,31 @@ func (m *gitlabMetrics) Degraded() { m.degraded.Inc() }
 
 // WaitingRunners shows how many questions for a job are open.
 func (m *gitlabMetrics) WaitingRunners(n int) { m.waiting.Set(float64(n)) }
+
+// AddRouted makes the series of a pool of route mode, at 0.
+func (m *gitlabMetrics) AddRouted(pool string) {
+	m.heldBack.WithLabelValues(pool)
+	for _, reason := range holdReasons[:len(holdReasons)-1] {
+		m.held.WithLabelValues(pool, reason)
+	}
+}
+
+func (m *gitlabMetrics) removeRouted(pool string) {
+	m.heldBack.DeleteLabelValues(pool)
+	m.held.DeletePartialMatch(prometheus.Labels{"pool": pool})
+}
+
+// QuestionHeld counts a runner's question that ended without a job, because a pool of
+// higher priority went first. Pools are the configuration's.
+func (m *gitlabMetrics) QuestionHeld(pool, reason string) {
+	m.held.WithLabelValues(pool, within(holdReasons, reason)).Inc()
+}
+
+// PoolHeldBack shows whether GitLab is not asked for a pool's machines for that reason.
+func (m *gitlabMetrics) PoolHeldBack(pool string, held bool) {
+	is := 0.0
+	if held {
+		is = 1
+	}
+	m.heldBack.WithLabelValues(pool).Set(is)
+}

@@ -23,6 +23,10 @@ func TestMetricsOfGitLab(t *testing.T) {
 	m.JobRouted("a job id")
 	m.Degraded()
 	m.WaitingRunners(7)
+	m.AddRouted("spare")
+	m.QuestionHeld("spare", "machine_free")
+	m.QuestionHeld("spare", "a job id")
+	m.PoolHeldBack("spare", true)
 
 	got := series(t, m)
 	for name, want := range map[string]float64{
@@ -30,6 +34,10 @@ func TestMetricsOfGitLab(t *testing.T) {
 		`spillway_source_up_bool{source="prometheus linux"}`:                        0,
 		`spillway_source_last_success_timestamp_seconds{source="gitlab jobs"}`:      1_700_000_000.5,
 		`spillway_source_last_success_timestamp_seconds{source="prometheus linux"}`: 0,
+		`spillway_gitlab_held_back_bool{pool="spare"}`:                              1,
+		`spillway_gitlab_held_questions_total{pool="spare",reason="machine_free"}`:  1,
+		`spillway_gitlab_held_questions_total{pool="spare",reason="may_grow"}`:      0,
+		`spillway_gitlab_held_questions_total{pool="spare",reason="other"}`:         1,
 		`spillway_stale_jobs{}`:                        3,
 		`spillway_gitlab_polls_total{code="job"}`:      1,
 		`spillway_gitlab_polls_total{code="none"}`:     2,

@@ -38,6 +38,8 @@ func waitsFor(p *PoolStatus) string {
 		return fmt.Sprintf("could take it; the pool is held (%s)%s", p.Hold, because(p.Finding))
 	case p.Idle > 0:
 		return fmt.Sprintf("could take it now: %d of %d instances are free", p.Idle, p.InService)
+	case p.Pool.Provider == "":
+		return fmt.Sprintf("could take it when one of its machines is free: %d are there, and they come by themselves", p.InService)
 	case p.Booting > 0:
 		return fmt.Sprintf("could take it when one of %d booting instances has registered", p.Booting)
 	case present >= p.Max:

@@ -9,14 +9,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spillway-ci/spillway/demand"
 )
 
 // MaxBoardBytes is the most that a board may take in the store [bytes].
 const MaxBoardBytes = 4 << 20
 
-// Board is the pending jobs by class, as the book has them at now. Runners and Stale
-// are its reader's to add.
-func (b *Book) Board(now time.Time) Board {
+// Board is the pending jobs by class, as the book has them at now, and how many have
+// waited for each of the ages, which ascend. Runners and Stale are its reader's to add.
+func (b *Book) Board(now time.Time, ages ...time.Duration) Board {
 	b.sweep(now)
 	board := Board{At: b.began()}
 	why := b.lacking()
@@ -33,7 +35,7 @@ func (b *Book) Board(now time.Time) Board {
 		waiting = waiting[:b.limits.Classes]
 	}
 	for _, c := range waiting {
-		board.Classes = append(board.Classes, c.waiting())
+		board.Classes = append(board.Classes, c.waiting(now, ages))
 	}
 	board.Partial, board.Why = len(why) > 0, strings.Join(why, "; ")
 	return board
@@ -168,6 +170,11 @@ func decodeBoard(data []byte) (Board, error) {
 	b.Classes = slices.DeleteFunc(b.Classes, func(w Waiting) bool {
 		return w.Pending <= 0 || w.Pending > maxPending || w.Requirement.Validate() != nil
 	})
+	for i := range b.Classes {
+		if w := &b.Classes[i]; len(w.Waited) > MaxAges || !slices.IsSortedFunc(w.Waited, func(a, b demand.Waited) int { return cmp.Compare(a.For, b.For) }) {
+			w.Waited = nil
+		}
+	}
 	if left := given - len(b.Classes); left > 0 {
 		b.Partial, b.Lacks = true, nil
 		b.Why = strings.TrimPrefix(fmt.Sprintf("%s; %d classes of the board make no sense", b.Why, left), "; ")

@@ -63,7 +63,7 @@ const heldWarmup = 2*heldEvery + time.Second
 
 // board is all that is known, as the replicas see it.
 func (t *tenure) board(now time.Time) Board {
-	b := t.book.Board(now)
+	b := t.book.Board(now, t.g.ages()...)
 	b.Stale = t.stale
 	var why []string
 	if b.Why != "" {

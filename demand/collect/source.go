@@ -40,6 +40,9 @@ type Options struct {
 	Scope   gitlab.Scope
 	// Pools are those that GitLab's jobs may be for: what they tell apart makes classes.
 	Pools []spillway.Pool
+	// Ages are the times for which a board counts the jobs that have waited so long, in
+	// ascending order; nil: for none. The first MaxAges count.
+	Ages func() []time.Duration
 	// Runners are the ids of the pools' runners.
 	Runners []int64
 
@@ -102,6 +105,15 @@ func New(o Options) (*GitLab, error) {
 		return nil, errors.New("collect: without an API token and without jobs that are held, nothing tells of jobs")
 	}
 	return &GitLab{o: o.withDefaults(), needs: newNeeds(o.URL, o.Pools), wake: make(chan struct{}, 1)}, nil
+}
+
+// ages are those that a board counts.
+func (g *GitLab) ages() []time.Duration {
+	if g.o.Ages == nil {
+		return nil
+	}
+	ages := g.o.Ages()
+	return ages[:min(len(ages), MaxAges)]
 }
 
 // HeldChanged has the jobs that are held looked at now.

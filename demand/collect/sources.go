@@ -200,7 +200,7 @@ func classes(b Board) []demand.Class {
 	out := make([]demand.Class, len(b.Classes))
 	for i := range b.Classes {
 		w := &b.Classes[i]
-		out[i] = demand.Class{ID: w.Requirement.Class(), Requirement: w.Requirement, Pending: w.Pending, Oldest: w.Oldest}
+		out[i] = demand.Class{ID: w.Requirement.Class(), Requirement: w.Requirement, Pending: w.Pending, Oldest: w.Oldest, Waited: w.Waited}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
 )
 
 // standing is what the book says now: the jobs that wait or run, by what is asked
@@ -192,12 +193,28 @@ func (c *class) refresh() {
 }
 
 // waiting is what a board says of the class, once refreshed.
-func (c *class) waiting() Waiting {
+func (c *class) waiting(now time.Time, ages []time.Duration) Waiting {
 	w := Waiting{Requirement: c.need, Pending: len(c.pending), Oldest: c.oldest[0].now.since.time(), Sample: make([]spillway.JobID, len(c.oldest))}
 	for i, j := range c.oldest {
 		w.Sample[i] = j.key.ID
 	}
+	for _, age := range ages {
+		w.Waited = append(w.Waited, demand.Waited{For: age, Jobs: c.waitedSince(instantOf(now.Add(-age)))})
+	}
 	return w
+}
+
+// waitedSince counts the pending jobs that have waited since then, or longer.
+func (c *class) waitedSince(then instant) (jobs int) {
+	if c.oldest[0].now.since > then {
+		return 0
+	}
+	for _, j := range c.pending {
+		if j.now.since <= then {
+			jobs++
+		}
+	}
+	return jobs
 }
 
 // oldestOf returns at most n of the jobs, the one that has waited longest first. It

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/demand"
+	"github.com/spillway-ci/spillway/router"
 )
 
 // JobKey names a job over all sources: an id means something to its origin only.
@@ -58,11 +60,17 @@ type Waiting struct {
 	Requirement spillway.Requirement `json:"requirement"`
 	Pending     int                  `json:"pending"`
 	Oldest      time.Time            `json:"oldest"`
-	Sample      []spillway.JobID     `json:"sample"` // at most MaxSample ids, the oldest first
+	// Waited says how long they have waited, for the times of Options.Ages; nil = none.
+	Waited []demand.Waited  `json:"waited,omitempty"`
+	Sample []spillway.JobID `json:"sample"` // at most MaxSample ids, the oldest first
 }
 
 // MaxSample bounds the ids of jobs that a board shows of each class.
 const MaxSample = 20
+
+// MaxAges bounds the times for which a board counts its jobs [times]: the jobs are gone
+// through for each.
+const MaxAges = router.MaxSpillTimes + 1
 
 // RunnerState is a runner as GitLab has it, and what it runs.
 type RunnerState struct {

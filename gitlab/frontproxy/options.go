@@ -93,6 +93,14 @@ type Options struct {
 	// Take gives a machine a job that is kept for it elsewhere, before GitLab is asked:
 	// jobrouter.Desk's Take. Whoever gives it has booked it. nil = nobody keeps any.
 	Take func(ctx context.Context, who route.Caller, request []byte, deliver func(job []byte) error) (given bool)
+	// Turn waits until GitLab may be asked for a machine: others with another token may go
+	// first for the same jobs. may is false where they still do when the machine has waited
+	// for long enough. atOnce: GitLab must answer at once, since they may go first a moment
+	// later. jobrouter.Desk's Turn; nil = it always may.
+	Turn func(ctx context.Context, who route.Caller) (may, atOnce bool)
+	// Asking notes that a machine asks GitLab, until done is called with whether GitLab had
+	// no job for it: jobrouter.Desk's Asking. nil = nobody needs to know.
+	Asking func(who route.Caller) (done func(noJob bool))
 	// Fingerprint is what POST /runners/verify says of a runner token; empty = nothing.
 	// nil = nothing is added.
 	Fingerprint func(token string) string
@@ -116,12 +124,13 @@ const (
 	HungUp     Why = "hung_up"    // the runner went away before it had the job
 	Unreadable Why = "unreadable" // GitLab gave something that isn't a job
 	NotAdmit   Why = "admission"  // admission said no
+	Spillover  Why = "spillover"  // pools of higher priority, of other runner tokens, go first
 )
 
 // Events tells what happens. Each func may be nil; none may block. None is given a
 // token or a job's content.
 type Events struct {
-	Withheld    func(who route.Caller, why Why)                                // 204 without asking GitLab
+	Withheld    func(who route.Caller, why Why)                                // 204 without asking GitLab (of Spillover, Turn's own has told more)
 	Given       func(who route.Caller, job spillway.JobID)                     // booked and on its way to the runner
 	Undelivered func(who route.Caller, job spillway.JobID, why Why, err error) // kept, or err says why not
 	Late        func(job spillway.JobID)                                       // told 403: it was not acknowledged in time
@@ -175,6 +184,8 @@ func (w Why) String() string {
 		return "GitLab's answer can't be read"
 	case NotAdmit:
 		return "admission refused it"
+	case Spillover:
+		return "a pool of higher priority goes first"
 	default:
 		return fmt.Sprintf("%q", string(w))
 	}

@@ -32,11 +32,16 @@ func peek(w http.ResponseWriter, r *http.Request) (head []byte, whole bool, err 
 		r.Body = joined{bytes.NewReader(head), r.Body}
 		return head, true, nil
 	}
-	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(head)), int64(len(head)), nil
+	setBody(r, head)
+	return head, true, nil
+}
+
+// setBody has body sent on, and nothing else.
+func setBody(r *http.Request, body []byte) {
+	r.Body, r.ContentLength, r.TransferEncoding, r.Trailer = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil, nil
 	// So that a connection that GitLab has closed meanwhile, before anything was sent, is
 	// no failure.
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(head)), nil }
-	return head, true, nil
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
 // readHead reads up to limit bytes, and says whether that was all there is.

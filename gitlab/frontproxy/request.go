@@ -40,14 +40,7 @@ func (p *Proxy) jobRequest(w http.ResponseWriter, r *http.Request) {
 
 // ask passes the request of one of our machines on, unless the machine may have no job.
 func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, body []byte, lastUpdate string) {
-	if why, err := p.barred(r, who); why != "" {
-		if err != nil && why == Unknown {
-			p.storeFailed("ordered", err)
-		}
-		if p.opt.Events.Withheld != nil {
-			p.opt.Events.Withheld(who, why)
-		}
-		sayNoJob(w, lastUpdate)
+	if p.withheld(w, r, who, lastUpdate) {
 		return
 	}
 	if p.opt.Take != nil && p.opt.Take(r.Context(), who, body, func(job []byte) error { return sayJob(r.Context(), w, job, lastUpdate) }) {
@@ -55,13 +48,70 @@ func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, bo
 	}
 	done := p.opt.Contacts.Waiting(who)
 	defer done()
+	if !p.turn(w, r, who, body, lastUpdate) {
+		return
+	}
+	noJob := false
+	if p.opt.Asking != nil {
+		asked := p.opt.Asking(who)
+		defer func() { asked(noJob) }()
+	}
 	out := &watched{ResponseWriter: w}
 	d := &delivery{p: p, who: who, lastUpdate: lastUpdate, client: r.Context(), streams: r.ProtoMajor >= 2}
 	// Also when ReverseProxy panics, which is how it drops a client in the middle of an
 	// answer.
 	defer d.settle(out)
-	p.reverse.ServeHTTP(out, with(r, &exchange{plain: true, answer: d.answer}))
+	p.reverse.ServeHTTP(out, with(r, &exchange{plain: true, answer: func(resp *http.Response) error {
+		noJob = resp.StatusCode == http.StatusNoContent
+		return d.answer(resp)
+	}}))
 }
+
+// withheld answers a machine that may not even ask, and reports whether it did.
+func (p *Proxy) withheld(w http.ResponseWriter, r *http.Request, who route.Caller, lastUpdate string) bool {
+	why, err := p.barred(r, who)
+	if why == "" {
+		return false
+	}
+	if err != nil && why == Unknown {
+		p.storeFailed("ordered", err)
+	}
+	p.withhold(w, who, why, lastUpdate)
+	return true
+}
+
+func (p *Proxy) withhold(w http.ResponseWriter, who route.Caller, why Why, lastUpdate string) {
+	if p.opt.Events.Withheld != nil {
+		p.opt.Events.Withheld(who, why)
+	}
+	sayNoJob(w, lastUpdate)
+}
+
+// turn waits for the machine's turn, and reports whether GitLab is to be asked. Otherwise
+// it has answered. A machine that has waited may be ordered to drain by now.
+func (p *Proxy) turn(w http.ResponseWriter, r *http.Request, who route.Caller, body []byte, lastUpdate string) bool {
+	if p.opt.Turn == nil {
+		return true
+	}
+	began := p.opt.Now()
+	may, atOnce := p.opt.Turn(r.Context(), who)
+	switch {
+	case !may:
+		p.withhold(w, who, Spillover, lastUpdate)
+		return false
+	case !atOnce:
+		return true
+	case p.opt.Now().Sub(began) > waitedFor && p.withheld(w, r, who, lastUpdate):
+		return false
+	}
+	if short, err := route.WithoutLastUpdate(body); err == nil { // it was read before
+		setBody(r, short)
+	}
+	return true
+}
+
+// waitedFor is how long a look at a machine's orders is believed [time].
+const waitedFor = time.Second
 
 // barred says why a machine may not even ask.
 func (p *Proxy) barred(r *http.Request, who route.Caller) (Why, error) {

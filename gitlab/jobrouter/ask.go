@@ -43,6 +43,9 @@ func (l *line) ask(ctx context.Context) {
 
 // nextAsk is when GitLab is to be asked next, if at all as things stand.
 func (l *line) nextAsk(now time.Time) (at time.Time, ok bool) {
+	if !l.mayAsk(now) {
+		return time.Time{}, false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ask, _ := l.needLocked(now).wanted(); !ask {
@@ -86,7 +89,7 @@ func (l *line) askOnce(ctx context.Context) {
 		l.desk.events.trouble("asking GitLab for a job", err)
 		l.finishAsk(failed, began, 0)
 		return
-	case !l.startAsk(asker, began):
+	case !l.mayAsk(began), !l.startAsk(asker, began):
 		return
 	}
 	call, cancel := context.WithTimeout(ctx, askTimeout)
@@ -127,11 +130,14 @@ func (l *line) chooseAsker(ctx context.Context) (asker *waiter, ok bool) {
 			l.mu.Unlock()
 			return nil, false
 		}
+		l.mu.Lock()
 		if !ordered || !order.On {
+			l.countLocked(w)
+			l.mu.Unlock()
 			return w, true
 		}
-		l.mu.Lock()
 		w.barredUntil = now.Add(barredFor)
+		l.discountLocked(w, false)
 		l.mu.Unlock()
 	}
 	return nil, false
@@ -159,13 +165,21 @@ func (l *line) question(asker *waiter) (*question, error) {
 	l.mu.Unlock()
 	q := &question{asker: asker, header: http.Header{headerToken: {token}, headerReplica: {l.desk.opt.Replica}, "Content-Type": {"application/json"}}}
 	var err error
+	atOnce := l.desk.comesLater(l.hash, l.pool(asker))
 	if asker == nil {
 		q.wish = wish{twoPhase: true} // any machine has the features that were sent
+		if atOnce {
+			lastUpdate = ""
+		}
 		q.body, err = forNobody(last, token, lastUpdate)
 		return q, err
 	}
 	q.wish = wish{twoPhase: asker.twoPhase, features: asker.features}
 	q.header.Set(headerRequestID, asker.requestID)
+	if atOnce {
+		q.body, err = route.WithoutLastUpdate(asker.body)
+		return q, err
+	}
 	q.body, err = withLastUpdate(asker.body, lastUpdate)
 	return q, err
 }
@@ -208,6 +222,9 @@ func (l *line) finishAsk(o outcome, began time.Time, retryAfter time.Duration) {
 	defer l.mu.Unlock()
 	l.mu.asking = false
 	l.mu.pace.answered(o, began, now, retryAfter, dice)
+	if o != found {
+		l.mu.lookAt = now.Add(LookEvery)
+	}
 	if o == refused {
 		l.mu.directTill = l.mu.pace.notBefore
 		l.dismissLocked(answer{verdict: direct}, everybody)
@@ -249,6 +266,7 @@ func (l *line) take(ctx context.Context, a gitlab.JobAnswer, q *question, now ti
 	pools, _ := l.desk.opt.Tokens.Pools(l.hash)
 	j := newJob(a, payload, l.hash, pools, q.wish, now)
 	l.desk.events.found(j.held())
+	l.desk.rivals.took(l.pool(q.asker))
 	l.mu.Lock()
 	l.mu.placing++
 	w := l.bestLocked(j.wish, q.asker, now)

@@ -18,6 +18,8 @@ type Desk struct {
 	events   Events
 	features featureSets
 	peers    *peers
+	rivals   *rivalry
+	news     chan struct{} // 1 slot: other pools have a machine that waits than before
 
 	waiting  atomic.Int64 // calls that are open
 	draining atomic.Bool  // everybody is sent to GitLab
@@ -40,7 +42,7 @@ func NewDesk(o Options) (*Desk, error) {
 		return nil, fmt.Errorf("jobrouter: %w", err)
 	}
 	o = o.withDefaults()
-	d := &Desk{opt: o, events: o.Events, peers: newPeers(o.Dial)}
+	d := &Desk{opt: o, events: o.Events, peers: newPeers(o.Dial), rivals: newRivalry(), news: make(chan struct{}, 1)}
 	d.mu.lines = map[string]*line{}
 	return d, nil
 }
@@ -87,6 +89,7 @@ func (d *Desk) Run(ctx context.Context) error {
 			for _, l := range d.lines() {
 				l.sweep(context.WithoutCancel(ctx), d.opt.Now())
 			}
+			d.rivals.sweep(d.opt.Now())
 		}
 	}
 }
@@ -104,6 +107,10 @@ func (d *Desk) begin(ctx context.Context) {
 	}
 	for _, l := range d.mu.lines {
 		d.mu.start(l)
+	}
+	d.tending.Go(func() { d.spread(tending) })
+	if d.opt.Facts != nil {
+		d.tending.Go(func() { d.hear(tending) })
 	}
 }
 
@@ -228,6 +235,7 @@ type TokenStatus struct {
 	Legacy  int    // of them, of runners without two-phase commit
 	Kept    int    // jobs without a machine
 	Failing int    // questions to GitLab that failed in a row
+	Hold    HoldInfo
 }
 
 // Status returns that of every token that was asked with.
@@ -239,7 +247,7 @@ func (d *Desk) Status() []TokenStatus {
 		l.mu.Lock()
 		s := TokenStatus{
 			Token: l.hash, Ours: l.mu.role.ours(now), Holder: l.mu.role.holder, Waiting: len(l.mu.waiters),
-			Kept: len(l.mu.kept), Failing: l.mu.pace.failures,
+			Kept: len(l.mu.kept), Failing: l.mu.pace.failures, Hold: l.mu.hold,
 		}
 		for _, w := range l.mu.waiters {
 			if !w.twoPhase {

@@ -14,13 +14,23 @@
 // A job that GitLab has handed out stays pending until its runner acknowledges it, so
 // GitLab is the arbiter. What is handed out and finds no machine any more (its call
 // ended, the machine is to be drained, the booking failed) is kept by telling GitLab
-// so, and is offered to the next machine that asks with the same token. It is left to
-// GitLab only when it can't be kept: GitLab fails such a job after two minutes and
+// so, and is offered to the next machine that asks with the same token, or after a while
+// to one of another token that takes the same jobs. It is left to GitLab only when it
+// can't be kept: GitLab fails such a job after two minutes and
 // tries it again as a new one, which it does for a limited number of times.
 //
 // A job goes to a machine only once it is booked on it, because the scaler removes
 // machines whose book is empty. The order to drain a machine and the booking exclude
 // each other in the store.
+//
+// # Whose turn it is
+//
+// Several tokens may be for the same jobs (route.Tokens.Rivals). GitLab isn't asked for a
+// pool while one of higher priority has a machine that waits, or can get one and is to be
+// waited for: the desk asks demand.Attribute who would get the jobs ([Queue]), and holds
+// the question of the others. It knows of pools at other replicas what they tell each
+// other ([Facts]), and the rest by SetRoom and SetQueues. What isn't known holds nobody
+// back.
 //
 // # What a runner is never told
 //

@@ -19,6 +19,8 @@ type Events struct {
 	Refused     func(RefusedInfo)           // a call that was not let wait
 	Polled      func(PolledInfo)            // GitLab was asked
 	Lease       func(LeaseInfo)             // who polls a token has changed
+	Hold        func(HoldInfo)              // a pool is held back, behind another one than before; or no longer, behind none
+	Held        func(HoldInfo)              // a question ended without a job, and meanwhile the pool was held back
 	Degraded    func(token, why string)     // it goes on with less: without two-phase commit, without a way to the holder
 	Trouble     func(doing string, e error) // something failed that will be tried again or is made up for
 	Panicked    func(value any, stack []byte)
@@ -64,6 +66,8 @@ func (e *Events) given(j HeldJob, i GivenInfo) { call2(e.JobGiven, j, i) }
 func (e *Events) refused(i RefusedInfo)        { call1(e.Refused, i) }
 func (e *Events) polled(i PolledInfo)          { call1(e.Polled, i) }
 func (e *Events) lease(i LeaseInfo)            { call1(e.Lease, i) }
+func (e *Events) hold(i HoldInfo)              { call1(e.Hold, i) }
+func (e *Events) held(i HoldInfo)              { call1(e.Held, i) }
 func (e *Events) degraded(token, why string)   { call2(e.Degraded, token, why) }
 func (e *Events) trouble(doing string, err error) {
 	call2(e.Trouble, doing, err)

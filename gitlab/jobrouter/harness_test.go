@@ -92,6 +92,8 @@ func (r *record) events() Events {
 		Refused:     func(i RefusedInfo) { r.add("refused: %s: %s %+v", i.Told, i.Why, i) },
 		Polled:      func(i PolledInfo) { r.add("polled %s %+v", i.Outcome, i) },
 		Lease:       func(i LeaseInfo) { r.add("lease %+v", i) },
+		Hold:        func(i HoldInfo) { r.add("hold %s behind %s: %s", i.Pool, i.Behind, i.Why) },
+		Held:        func(i HoldInfo) { r.add("held %s behind %s: %s", i.Pool, i.Behind, i.Why) },
 		Degraded:    func(token, why string) { r.add("degraded %s: %s", token, why) },
 		Trouble:     func(doing string, err error) { r.add("trouble %s: %v", doing, err) },
 		Panicked:    func(v any, _ []byte) { r.add("panicked %v", v) },

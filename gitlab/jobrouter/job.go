@@ -49,6 +49,12 @@ func (j *job) LogValue() slog.Value { return slog.StringValue(j.String()) }
 // acknowledged notes that GitLab knew at this time that the job is ours.
 func (j *job) acknowledged(at time.Time) { j.ackedAt, j.renewAt = at, at.Add(renewEvery) }
 
+// forAnybody reports whether the job has been in our hands for so long that its own
+// token's machines, which ask again soon if they are there, need not have it.
+func (j *job) forAnybody(now time.Time) bool {
+	return j.wish.twoPhase && now.Sub(j.foundAt) >= backWithin
+}
+
 // until is when the job is surely over.
 func (j *job) until(now time.Time) time.Time {
 	limit := j.payload.RunnerInfo.Timeout

@@ -44,6 +44,10 @@ type line struct {
 		directTill time.Time // GitLab refuses the token: calls are sent there until then
 		legacyTold bool
 		usedAt     map[spillway.MachineID]time.Time
+
+		crowd  crowd     // of the waiters that may be given a job
+		hold   HoldInfo  // why GitLab isn't asked; its Pool is empty while it may be
+		lookAt time.Time // when it is asked all the same, where nobody knows what waits
 	}
 }
 
@@ -89,10 +93,38 @@ func (l *line) join(w *waiter, now time.Time) (kept *job) {
 func (l *line) standLocked(w *waiter) {
 	w.stage, w.index = standing, len(l.mu.waiters)
 	l.mu.waiters = append(l.mu.waiters, w)
+	if w.barredUntil.IsZero() {
+		l.countLocked(w)
+	}
 }
 
-// removeLocked takes w out of the line; the order of the others doesn't matter.
-func (l *line) removeLocked(w *waiter) {
+// countLocked makes w one that others wait for. A machine that was found to be ordered
+// to drain is none until it is found not to be.
+func (l *line) countLocked(w *waiter) {
+	if w.counted || w.visits || w.stage != standing {
+		return
+	}
+	w.counted = true
+	if l.mu.crowd.come(w.who.Pool.Name, w.who.System, l.desk.opt.Now()) {
+		l.desk.crowdChanged()
+	}
+}
+
+// discountLocked is the reverse; back: it asks again soon.
+func (l *line) discountLocked(w *waiter, back bool) {
+	if !w.counted {
+		return
+	}
+	w.counted = false
+	if l.mu.crowd.leave(w.who.Pool.Name, w.who.System, back, l.desk.opt.Now()) {
+		l.desk.crowdChanged()
+	}
+}
+
+// removeLocked takes w out of the line; the order of the others doesn't matter. back: it
+// is told that there is no job, and asks again soon.
+func (l *line) removeLocked(w *waiter, back bool) {
+	l.discountLocked(w, back)
 	last := len(l.mu.waiters) - 1
 	moved := l.mu.waiters[last]
 	l.mu.waiters[w.index], moved.index = moved, w.index
@@ -115,7 +147,7 @@ func (l *line) matchLocked(w *waiter, now time.Time) *job {
 }
 
 func (l *line) callLocked(w *waiter) {
-	l.removeLocked(w)
+	l.removeLocked(w, false)
 	w.stage = called
 }
 
@@ -182,7 +214,7 @@ func (l *line) answerLocked(w *waiter, a answer) {
 func (l *line) dismissLocked(a answer, chosen func(*waiter) bool) {
 	for i := len(l.mu.waiters) - 1; i >= 0; i-- { // from the end: removing moves the last one
 		if w := l.mu.waiters[i]; chosen(w) {
-			l.removeLocked(w)
+			l.removeLocked(w, a.verdict == noJob)
 			l.answerLocked(w, a)
 		}
 	}
@@ -199,7 +231,7 @@ func (l *line) leave(w *waiter) (answer, bool) {
 		return w.answer, true
 	}
 	if w.stage == standing {
-		l.removeLocked(w)
+		l.removeLocked(w, false)
 	}
 	w.stage = gone
 	return answer{}, false

@@ -23,6 +23,7 @@ type Options struct {
 	Tokens   *route.Tokens // required
 	Contacts Contacts      // required
 	Admit    Admit         // nil: every job is admitted
+	Facts    Facts         // nil: there is no other replica
 	Events   Events
 
 	// Fronted says that all that runners say to GitLab passes front proxies that put down

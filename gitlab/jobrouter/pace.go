@@ -58,7 +58,8 @@ type pace struct {
 	every time.Duration // between the beginnings of two questions that found nothing
 
 	notBefore time.Time
-	failures  int // in a row
+	failures  int  // in a row
+	ill       bool // GitLab gives nothing for the token, whether or not it has a job
 
 	tokens float64 // of the bucket, as of countedAt
 	// countedAt is zero until the first question: the bucket is full then.
@@ -91,6 +92,7 @@ func (p *pace) level(at time.Time) float64 {
 
 // answered notes what the question that began at began came to. dice is in [0, 1).
 func (p *pace) answered(o outcome, began, now time.Time, retryAfter time.Duration, dice float64) {
+	p.ill = o == limited || o == refused || o == failed
 	switch o {
 	case found:
 		p.failures, p.notBefore = 0, now

@@ -45,7 +45,7 @@ func (l *line) placed() {
 
 func (l *line) returnUnused(w *waiter) {
 	if w != nil {
-		l.back(w, time.Time{})
+		w.line.back(w, time.Time{})
 	}
 }
 
@@ -58,11 +58,20 @@ func (d *Desk) recovered(clean func()) {
 	}
 }
 
-// call takes the best machine for j out of the line.
+// call takes the best machine for j out of the line, or out of another one if j has been
+// in our hands for too long.
 func (l *line) call(j *job) *waiter {
+	now := l.desk.opt.Now()
+	if w := l.callBest(j.wish, now); w != nil || !j.forAnybody(now) {
+		return w
+	}
+	return l.desk.callRival(l, j.wish, now)
+}
+
+func (l *line) callBest(need wish, now time.Time) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.bestLocked(j.wish, nil, l.desk.opt.Now())
+	w := l.bestLocked(need, nil, now)
 	if w != nil {
 		l.callLocked(w)
 	}
@@ -101,12 +110,12 @@ func (l *line) clear(ctx context.Context, j *job) bool {
 func (l *line) offer(ctx context.Context, j *job, w *waiter) bool {
 	defer func() {
 		if v := recover(); v != nil {
-			l.back(w, time.Time{})
+			w.line.back(w, time.Time{})
 			panic(v) // place tells of it
 		}
 	}()
 	if ok, reason := l.admit(ctx, j, w); !ok {
-		l.back(w, time.Time{})
+		w.line.back(w, time.Time{})
 		l.reject(ctx, j, reason)
 		return true
 	}
@@ -118,15 +127,15 @@ func (l *line) offer(ctx context.Context, j *job, w *waiter) bool {
 	switch {
 	case err != nil:
 		l.desk.events.trouble("booking a job on a machine", err)
-		l.back(w, now.Add(storeRetry))
+		w.line.back(w, now.Add(storeRetry))
 		return l.elsewhere(ctx, j)
 	case !begun:
 		j.booked = false
-		l.back(w, now.Add(barredFor))
+		w.line.back(w, now.Add(barredFor))
 		return false
 	}
 	a := answer{verdict: aJob, body: j.body, requestID: j.requestID, settle: func(d delivery) { l.settle(ctx, j, w, d) }}
-	return l.hand(w, a)
+	return w.line.hand(w, a)
 }
 
 // booking is j on the machine of w. Where the machine's acknowledgement doesn't pass us,
@@ -186,7 +195,7 @@ func (l *line) settle(ctx context.Context, j *job, w *waiter, d delivery) {
 	now := l.desk.opt.Now()
 	switch d {
 	case arrived:
-		l.used(w.who.System, now)
+		w.line.used(w.who.System, now)
 		l.desk.events.given(j.held(), GivenInfo{Pool: w.who.Pool.Name, Machine: w.who.System, Waited: now.Sub(j.foundAt), Relayed: w.relayed})
 	case unknown:
 		// The machine may run it: it stays booked until it is confirmed or can't be any more,

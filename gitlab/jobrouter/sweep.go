@@ -13,14 +13,19 @@ const relaySlack = 3 * time.Second
 // sweep does what time asks for: it ends waits, renews what is kept, gives up what was
 // kept for too long, and offers what had to rest.
 func (l *line) sweep(ctx context.Context, now time.Time) {
+	others := l.others(now)
 	l.mu.Lock()
-	l.expireLocked(now)
+	held := l.expireLocked(now)
 	renewals, over, why := l.upkeepLocked(now)
-	offers := l.offersLocked(now)
+	offers := l.offersLocked(now, others)
 	if len(l.mu.waiters) > 0 {
 		poke(l.pokePoll) // one that was barred may be asked for again
 	}
+	l.mu.crowd.sweep(now)
 	l.mu.Unlock()
+	for _, h := range held {
+		l.desk.events.held(h)
+	}
 	for _, j := range renewals {
 		l.desk.spawn(func() { l.renew(ctx, j) })
 	}
@@ -32,15 +37,21 @@ func (l *line) sweep(ctx context.Context, now time.Time) {
 	}
 }
 
-// expireLocked ends the waits whose time is over: there is no job now.
-func (l *line) expireLocked(now time.Time) {
+// expireLocked ends the waits whose time is over: there is no job now. It returns for
+// which of them GitLab wasn't asked, because others go first.
+func (l *line) expireLocked(now time.Time) (held []HoldInfo) {
 	l.dismissLocked(answer{verdict: noJob}, func(w *waiter) bool {
 		end := w.deadline
 		if w.wake != nil {
 			end = end.Add(relaySlack)
 		}
-		return now.Compare(end) >= 0
+		over := now.Compare(end) >= 0
+		if over && l.mu.hold.Pool != "" {
+			held = append(held, HoldInfo{Pool: w.who.Pool.Name, Behind: l.mu.hold.Behind, Why: l.mu.hold.Why})
+		}
+		return over
 	})
+	return held
 }
 
 // upkeepLocked takes out of the line what is given up, and marks what is renewed.
@@ -60,10 +71,24 @@ func (l *line) upkeepLocked(now time.Time) (renewals, over []*job, why []string)
 	return renewals, over, why
 }
 
-// offersLocked takes out of the line the jobs that some machine in it could have.
-func (l *line) offersLocked(now time.Time) (offers []*job) {
+// others are the machines of other tokens that could have a job that is kept here.
+func (l *line) others(now time.Time) []candidate {
+	l.mu.Lock()
+	old := slices.ContainsFunc(l.mu.kept, func(j *job) bool { return j.forAnybody(now) })
+	l.mu.Unlock()
+	if !old {
+		return nil
+	}
+	return l.desk.rivalsWaiting(l, now)
+}
+
+// offersLocked takes out of the line the jobs that some machine in it could have, or one
+// of the others.
+func (l *line) offersLocked(now time.Time, others []candidate) (offers []*job) {
 	l.mu.kept = slices.DeleteFunc(l.mu.kept, func(j *job) bool {
-		if j.renewing || now.Before(j.offerAt) || len(offers) >= len(l.mu.waiters) || l.bestLocked(j.wish, nil, now) == nil {
+		suits := func(c candidate) bool { return j.forAnybody(now) && c.suits(j.wish, now) }
+		here := l.bestLocked(j.wish, nil, now) != nil || slices.ContainsFunc(others, suits)
+		if j.renewing || now.Before(j.offerAt) || len(offers) >= len(l.mu.waiters)+len(others) || !here {
 			return false
 		}
 		l.mu.placing++

@@ -19,7 +19,7 @@ func (d *Desk) Take(ctx context.Context, who route.Caller, body []byte, deliver 
 		return false
 	}
 	w := newWaiter(&who, body, "", d.features.of(who.Features))
-	w.deadline = d.opt.Now().Add(d.opt.LongPoll)
+	w.deadline, w.visits, w.line = d.opt.Now().Add(d.opt.LongPoll), true, l
 	kept := l.keptFor(w, d.opt.Now())
 	if kept == nil {
 		return false
@@ -48,7 +48,7 @@ func (l *line) keptFor(w *waiter, now time.Time) *job {
 	l.standLocked(w)
 	kept := l.matchLocked(w, now)
 	if kept == nil {
-		l.removeLocked(w)
+		l.removeLocked(w, false)
 		w.stage = gone
 	}
 	return kept

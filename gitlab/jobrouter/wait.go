@@ -14,6 +14,7 @@ func (d *Desk) wait(ctx context.Context, w *waiter, limit time.Duration) answer 
 	}
 	w.deadline = now.Add(hold)
 	l := d.line(w.who.Token)
+	w.line = l
 	if kept := l.join(w, now); kept != nil {
 		d.spawn(func() { l.place(context.WithoutCancel(ctx), kept, w) })
 	}
@@ -59,7 +60,7 @@ func (l *line) withdraw(w *waiter, a answer) (answer, bool) {
 	if w.stage != standing {
 		return answer{}, false
 	}
-	l.removeLocked(w)
+	l.removeLocked(w, a.verdict == noJob)
 	l.answerLocked(w, a)
 	return w.answer, true
 }

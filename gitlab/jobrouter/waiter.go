@@ -58,7 +58,10 @@ type waiter struct {
 	ready     chan struct{}
 
 	candidate
-	index    int // in the line
+	line     *line // that it stands in
+	index    int   // in it
+	counted  bool  // in the line's crowd
+	visits   bool  // it only stands in line for a job that is there
 	stage    stage
 	deadline time.Time
 	answer   answer

@@ -27,7 +27,17 @@ type Binding struct {
 // Tokens maps runner tokens to the pools that they serve. It is safe for concurrent
 // use. It prints as a number of tokens, never as what they are.
 type Tokens struct {
-	byHash atomic.Pointer[map[string]Binding]
+	bound atomic.Pointer[bindings]
+}
+
+// bindings are those of one configuration.
+type bindings struct {
+	byHash map[string]Binding
+	// groups are the pools that take the same jobs, where there are several; alike is the
+	// group of each of them, by its name. contested are those of several tokens.
+	groups    [][]Rival
+	alike     map[string][]Rival
+	contested []Rival
 }
 
 // NewTokens binds each token to its pools. An empty token and one without pools are
@@ -52,7 +62,9 @@ func (t *Tokens) Replace(pools map[string][]spillway.Pool) {
 		})
 		byHash[HashToken(token)] = Binding{Pools: served, token: token}
 	}
-	t.byHash.Store(&byHash)
+	b := &bindings{byHash: byHash, alike: map[string][]Rival{}}
+	b.group()
+	t.bound.Store(b)
 }
 
 // HashToken is the SHA-256 of a token in hex. A runner token is long and random, so
@@ -68,7 +80,7 @@ func (t *Tokens) Lookup(token string) (hash string, pools []spillway.Pool, ok bo
 		return "", nil, false
 	}
 	hash = HashToken(token)
-	b, ok := (*t.byHash.Load())[hash]
+	b, ok := t.bound.Load().byHash[hash]
 	if !ok {
 		return "", nil, false
 	}
@@ -77,24 +89,24 @@ func (t *Tokens) Lookup(token string) (hash string, pools []spillway.Pool, ok bo
 
 // Pools returns the pools of the token with this hash.
 func (t *Tokens) Pools(hash string) ([]spillway.Pool, bool) {
-	b, ok := (*t.byHash.Load())[hash]
+	b, ok := t.bound.Load().byHash[hash]
 	return b.Pools, ok
 }
 
 // Reveal returns the token with this hash, for the one who polls GitLab with it.
 func (t *Tokens) Reveal(hash string) (token string, ok bool) {
-	b, ok := (*t.byHash.Load())[hash]
+	b, ok := t.bound.Load().byHash[hash]
 	return b.token, ok
 }
 
 // Hashes returns the hashes of all tokens, sorted.
 func (t *Tokens) Hashes() []string {
-	return slices.Sorted(maps.Keys(*t.byHash.Load()))
+	return slices.Sorted(maps.Keys(t.bound.Load().byHash))
 }
 
 // String tells how many tokens there are.
 func (t *Tokens) String() string {
-	return fmt.Sprintf("%d runner tokens", len(*t.byHash.Load()))
+	return fmt.Sprintf("%d runner tokens", len(t.bound.Load().byHash))
 }
 
 // GoString is String, so that %#v shows no token either.
