@@ -30,6 +30,47 @@
 //
 // Where the scenario has no mode, its pools' own is meant, which must be one.
 //
+// Admission controllers are configured as for serve. Which of them are there, and what
+// they say, is the story's; one that it does not name never connects. Each instance
+// answers for one job after the other, and refuses those that any of the lists names.
+//
+//	config:
+//	  admission: {controllers: [{name: images, deadline: 30s}, {name: budget, scope: project, projects: [7]}]}
+//	controllers:
+//	  images: {instances: 2, takes: 200ms, batch: 8, refuses: {jobs: [bad], tags: [gpu], projects: [9]}}
+//	  budget: {replica: 1, from: 20s}    # connects to that replica only; else to any, as machines do
+//	events:
+//	  - {at: 60s, controller: {name: images, nth: 0, fault: gone, for: 30s}}       # without nth: all instances
+//	  - {at: 90s, controller: {name: images, fault: slow, takes: 45s, for: 5m}}    # gone | silent | slow | lies
+//
+// Several cells are stories beside each other, which share the time. Each has what a story
+// has but for seed, mode, duration and expect; its events are its own. Every peer that a
+// configuration names is a cell of the story, and needs no address.
+//
+//	config:
+//	  cells: {name: east, spill_after: 1m, peers: [{name: west}]}
+//	cells:
+//	  west:
+//	    replicas: 2
+//	    config:
+//	      cells: {name: west}
+//	      pools: [{name: west-linux, capability: {tags: [docker]}, policy: {min: 2, max: 2}}]
+//	    events:
+//	      - {at: 60s, offers: {fault: lie, free: 50, for: 5m}}    # lie | stale: what it says that it has
+//	events:
+//	  - {at: 60s, link: {to: west, fault: cut, for: 5m}}          # cut | stalled: nothing comes through, then all of it, late
+//
+// Expectations may speak of one job (job.ID.{wait,starts,reviews,completed,failed,rejected,
+// canceled}), of the reasons of failures (failures.admission_timeout), of a controller
+// (controller.NAME.{asked,allowed,refused}), of what was handed over to a peer
+// (handed.CELL.{over,ended,back}), and of another cell as of this one (cell.NAME.jobs.completed).
+//
+// Beside the invariants of the design, these are looked at in every story: I13, no job
+// begins that not every controller has approved which it needs, in their order; I14, no job
+// runs in two cells; I15, who has approved a job is not asked of it again. I11 holds for
+// other cells, too: nothing is handed over before it has waited for spill_after, nor while
+// a machine of its own cell is free for it.
+//
 // An interruption is of kind spot (the default), maintenance or rebalance; the cloud
 // takes the instance when notice is over, but for rebalance, after which nothing
 // happens by itself. Via says whose word it is: provider (the default) or machine.

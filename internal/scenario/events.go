@@ -15,6 +15,7 @@ import (
 // eventKinds are the words that say what happens, one in each event.
 var eventKinds = []string{
 	"cancel", "duplicate", "set_desired", "kill_instance", "interrupt", "unhealthy", "keep", "signal", "plugin", "store", "replica", "runner", "config",
+	"controller", "link", "offers",
 }
 
 // event reads one entry of events. The rest of the scenario is known by now.
@@ -39,6 +40,9 @@ func (s *storyReader) event(n *yaml.Node, path string) {
 		"store":         set(Store{}),
 		"replica":       set(Replica{}),
 		"runner":        set(Runner{}),
+		"controller":    set(Control{}),
+		"link":          set(Link{}),
+		"offers":        set(Offers{}),
 		"config":        func(n *yaml.Node, _ string) { ev.Action = Reload{Config: s.reloads[n]} },
 	})
 	if len(s.problems) > before || n.Kind != yaml.MappingNode {
@@ -137,6 +141,12 @@ func (s *storyReader) readAction(kind Action, n *yaml.Node, path string) Action 
 			s.failf(n.Line, path, "a store is wiped at once: for does not go with it")
 		}
 		return a
+	case Control:
+		return s.control(n, path)
+	case Link:
+		return s.link(n, path)
+	case Offers:
+		return s.offers(n, path)
 	default:
 		return s.replica(n, path)
 	}
@@ -224,9 +234,10 @@ func (s *storyReader) readReloads(events *yaml.Node) {
 	for _, r := range list {
 		next, err := present.Merge(s.file, r.patch)
 		if err != nil {
-			s.addConfigError(r.patch.Line, "config", err)
+			s.addConfigError(r.patch.Line, s.path("config"), err)
 			continue
 		}
+		s.checkReload(r.patch.Line, next)
 		s.addPools(next)
 		s.reloads[r.patch], present = next, next
 	}

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-ci/spillway"
 )
 
 // Op compares what was seen with what is expected.
@@ -141,7 +144,11 @@ var (
 	callOps   = []string{"set_desired", "remove", "withdraw", "complete_hook", "report_unhealthy"}
 	series    = []string{"desired", "in_service"}
 	// Invariants are those of the design that a simulation can see.
-	Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I10", "I11"}
+	Invariants = []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I10", "I11", "I13", "I14", "I15"}
+
+	controllerFacts = []string{"asked", "allowed", "refused"}
+	handedFacts     = []string{"over", "ended", "back"}
+	oneJobFacts     = []string{"wait", "starts", "reviews", "completed", "failed", "rejected", "canceled"}
 )
 
 // unknownPath says what is wrong with a path; empty = nothing.
@@ -156,6 +163,20 @@ func (s *storyReader) unknownPath(e Expectation) string {
 	case p[0] == "calls" && depth == 2 && slices.Contains(callOps, p[1]):
 	case p[0] == "unmatched" && depth == 2:
 	case p[0] == "invariants" && depth == 2 && slices.Contains(Invariants, p[1]):
+	case p[0] == "failures" && depth == 2:
+	case p[0] == "controller" && depth == 3:
+		return s.unknownName(p[1:], "controller", slices.Sorted(maps.Keys(s.story.Controllers)), controllerFacts, e.At)
+	case p[0] == "handed" && depth == 3:
+		return s.unknownName(p[1:], "peer", s.peers(), handedFacts, e.At)
+	case p[0] == "job" && depth == 3:
+		return s.unknownJob(p[1:], e.At)
+	case p[0] == "cell" && depth > 2 && s.at == "":
+		c := s.cells[p[1]]
+		if c == nil {
+			return "there is no cell " + p[1] + " beside this one; there are " + strings.Join(slices.Sorted(maps.Keys(s.cells)), ", ")
+		}
+		e.Path = p[2:]
+		return c.unknownPath(e)
 	case (p[0] == "pool" || p[0] == "pools") && depth > 2:
 		why, ok := s.unknownPoolPath(p)
 		if why != "" {
@@ -164,7 +185,8 @@ func (s *storyReader) unknownPath(e Expectation) string {
 		isSeries = ok
 	default:
 		return "unknown; there are busy_kills, forced_kills, calls[.OP], decisions, duration_s, jobs.{" +
-			strings.Join(jobFacts, ",") + "}, jobs.wait.{p50,p95,max}, pool.NAME.…, unmatched.REASON, invariants.I1…"
+			strings.Join(jobFacts, ",") + "}, jobs.wait.{p50,p95,max}, job.ID.…, pool.NAME.…, unmatched.REASON, failures.REASON, invariants.I1…, " +
+			"controller.NAME.…, handed.CELL.…, cell.NAME.…"
 	}
 	if e.At >= 0 && !isSeries {
 		return "at() goes with what changes over time: pool.NAME.{desired,in_service}, jobs.{completed,pending,running}"
@@ -190,4 +212,25 @@ func (s *storyReader) unknownPoolPath(p []string) (why string, isSeries bool) {
 	default:
 		return "a pool has " + strings.Join(poolFacts, ", ") + ", desired, in_service (.at(TIME), .min, .max), limited_by.RULE, calls.OP", false
 	}
+}
+
+// unknownName says what is wrong with NAME.FACT.
+func (s *storyReader) unknownName(p []string, what string, names, facts []string, at time.Duration) string {
+	switch {
+	case !slices.Contains(names, p[0]):
+		return "there is no " + what + " " + p[0] + "; there are " + strings.Join(names, ", ")
+	case !slices.Contains(facts, p[1]):
+		return "a " + what + " has " + strings.Join(facts, ", ")
+	case at >= 0:
+		return "at() goes with what changes over time"
+	default:
+		return ""
+	}
+}
+
+func (s *storyReader) unknownJob(p []string, at time.Duration) string {
+	if _, known := s.book.at[spillway.JobID(p[0])]; !known {
+		return "there is no job " + p[0]
+	}
+	return s.unknownName(p, "job", p[:1], oneJobFacts, at)
 }

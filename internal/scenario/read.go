@@ -23,7 +23,9 @@ type storyReader struct {
 	story   *Scenario
 	dir     string // paths in the scenario are relative to it
 	book    *jobBook
+	at      string                        // the path of the story: of another cell's
 	pools   []string                      // names; nil if the configuration is not valid
+	cells   map[string]*storyReader       // of the other cells
 	reloads map[*yaml.Node]*config.Config // patch → the configuration from then on
 }
 
@@ -58,8 +60,6 @@ func Parse(name string, data []byte) (*Scenario, error) {
 	if len(s.problems) > 0 {
 		return nil, s.invalid()
 	}
-	slices.SortStableFunc(s.story.Jobs, func(a, b Job) int { return cmp.Compare(a.At, b.At) })
-	slices.SortStableFunc(s.story.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return s.story, nil
 }
 
@@ -97,18 +97,23 @@ func (s *storyReader) read(root *yaml.Node) {
 		return func(n *yaml.Node, _ string) { sections[name] = n }
 	}
 	var configFile, trace string
-	seen := s.mapping(root, "", map[string]field{
-		"seed":     scalar(s.reader, &s.story.Seed, "a whole number of 0 or more", parseSeed),
-		"mode":     oneOf(s.reader, &s.story.Mode, Orchestrate, Route, Observe),
-		"duration": s.duration(&s.story.Duration), "replicas": s.count(&s.story.Replicas), "tick": s.duration(&s.story.Tick),
+	fields := map[string]field{
+		"replicas": s.count(&s.story.Replicas), "tick": s.duration(&s.story.Tick),
 		"config": keep("config"), "config_file": s.text(&configFile), "cloud": keep("cloud"),
-		"jobs": keep("jobs"), "trace": s.text(&trace), "events": keep("events"), "expect": keep("expect"),
-	})
+		"jobs": keep("jobs"), "trace": s.text(&trace), "events": keep("events"), "controllers": keep("controllers"),
+	}
+	if s.at == "" { // another cell's story has these of the whole
+		fields["seed"] = scalar(s.reader, &s.story.Seed, "a whole number of 0 or more", parseSeed)
+		fields["mode"] = oneOf(s.reader, &s.story.Mode, Orchestrate, Route, Observe)
+		fields["duration"] = s.duration(&s.story.Duration)
+		fields["cells"], fields["expect"] = keep("cells"), keep("expect")
+	}
+	seen := s.mapping(root, s.at, fields)
 	if seen["duration"] && s.story.Duration == 0 {
 		s.failf(root.Line, "duration", "must be above 0s")
 	}
 	if s.story.Replicas < 1 || s.story.Replicas > MaxReplicas {
-		s.failf(root.Line, "replicas", "%d: use 1 to %d", s.story.Replicas, MaxReplicas)
+		s.failf(root.Line, s.path("replicas"), "%d: use 1 to %d", s.story.Replicas, MaxReplicas)
 	}
 	s.readConfig(root.Line, sections["config"], configFile)
 	s.readMode(root.Line, seen["mode"])
@@ -116,16 +121,23 @@ func (s *storyReader) read(root *yaml.Node) {
 	s.readReloads(sections["events"])
 	s.readClouds(sections["cloud"])
 	s.readJobs(sections["jobs"], trace)
+	s.readControllers(sections["controllers"])
+	s.readCells(root.Line, sections["cells"])
 	if n := sections["events"]; n != nil {
-		s.list(n, "events", s.event)
+		s.list(n, s.path("events"), s.event)
 	}
 	if len(s.story.Events) > MaxEvents {
-		s.failf(root.Line, "events", "more than %d", MaxEvents)
+		s.failf(root.Line, s.path("events"), "more than %d", MaxEvents)
 	}
 	if n := sections["expect"]; n != nil {
 		s.list(n, "expect", s.expectation)
 	}
+	slices.SortStableFunc(s.story.Jobs, func(a, b Job) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(s.story.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 }
+
+// path is where a section of this story is in the file.
+func (s *storyReader) path(section string) string { return join(s.at, section) }
 
 func parseSeed(n *yaml.Node) (uint64, bool) {
 	v, err := strconv.ParseUint(n.Value, 10, 64)
@@ -137,10 +149,11 @@ func (s *storyReader) readConfig(line int, inline *yaml.Node, file string) {
 	var err error
 	switch {
 	case (inline == nil) == (file == ""):
-		s.failf(line, "config", "a scenario needs config or config_file, and not both")
+		s.failf(line, s.path("config"), "a scenario needs config or config_file, and not both")
 		return
 	case inline != nil:
 		line = inline.Line
+		addressPeers(inline)
 		s.story.Config, err = config.ParseNode(s.file, inline, opts)
 	default:
 		var data []byte
@@ -150,7 +163,7 @@ func (s *storyReader) readConfig(line int, inline *yaml.Node, file string) {
 		}
 	}
 	if err != nil {
-		s.addConfigError(line, "config", err)
+		s.addConfigError(line, s.path("config"), err)
 		return
 	}
 	s.addPools(s.story.Config)
@@ -225,12 +238,12 @@ func (s *storyReader) readClouds(n *yaml.Node) {
 			s.story.Clouds[name] = cfg
 		}
 	}
-	s.mapping(n, "cloud", fields)
+	s.mapping(n, s.path("cloud"), fields)
 }
 
 func (s *storyReader) readJobs(n *yaml.Node, trace string) {
 	if n != nil {
-		s.list(n, "jobs", s.job(s.book))
+		s.list(n, s.path("jobs"), s.job(s.book))
 	}
 	if trace != "" {
 		s.readTrace(trace)
@@ -239,7 +252,7 @@ func (s *storyReader) readJobs(n *yaml.Node, trace string) {
 	reported := 0
 	for _, j := range s.story.Jobs {
 		if j.At > s.story.Duration && reported != j.Line {
-			s.within(j.Line, "jobs", j.At, s.story.Duration)
+			s.within(j.Line, s.path("jobs"), j.At, s.story.Duration)
 			reported = j.Line // once for a burst
 		}
 	}

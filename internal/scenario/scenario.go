@@ -23,6 +23,10 @@ const (
 	MaxDuration = 366 * 24 * time.Hour
 	// MaxTimes bounds how often one fact is delivered again [deliveries].
 	MaxTimes = 10_000
+	// MaxControllerInstances bounds the instances of one admission controller [instances].
+	MaxControllerInstances = 16
+	// MaxCells bounds the other cells [cells].
+	MaxCells = 8
 )
 
 // The defaults.
@@ -59,6 +63,27 @@ type Scenario struct {
 	Jobs     []Job                  // by At, then by place in the file
 	Events   []Event                // by At, then by place in the file
 	Expect   []Expectation
+
+	Controllers map[string]Controller // of the configuration's; one that is missing never connects
+	Cells       map[string]*Scenario  // the other cells, by name; nil: this one is alone
+}
+
+// Controller is the instances of an admission controller. Each answers for one job after
+// the other.
+type Controller struct {
+	Instances int
+	Replica   int           // to which they connect; negative: to whichever their names fall on
+	From      time.Duration // when they connect first
+	Batch     int           // jobs that they are shown at a time; 0 = as configured
+	Takes     time.Duration // for each job
+	Refuses   Refuses
+}
+
+// Refuses is which jobs a controller refuses: each that any of these names.
+type Refuses struct {
+	Jobs     []string // and bursts
+	Tags     []string
+	Projects []int64
 }
 
 // Job is one job that is submitted at At and runs for Duration on its machine.
@@ -151,6 +176,26 @@ type (
 	}
 	// Reload is a new configuration, already merged and validated.
 	Reload struct{ Config *config.Config }
+	// Control is a fault of instances of an admission controller.
+	Control struct {
+		Name  string
+		Nth   int // negative: all of them
+		Fault ControllerFault
+		Takes time.Duration // with ControllerSlow: for each job
+		For   time.Duration
+	}
+	// Link is a fault of the way to another cell.
+	Link struct {
+		To    string
+		Fault LinkFault
+		For   time.Duration
+	}
+	// Offers is a cell saying something else of its free places than what is true.
+	Offers struct {
+		Fault OffersFault
+		Free  int // with OffersLie: places, of each capability
+		For   time.Duration
+	}
 )
 
 func (Cancel) action()       {}
@@ -166,6 +211,9 @@ func (Store) action()        {}
 func (Replica) action()      {}
 func (Reload) action()       {}
 func (Runner) action()       {}
+func (Control) action()      {}
+func (Link) action()         {}
+func (Offers) action()       {}
 
 // Via is who says something of an instance.
 type Via string
@@ -224,4 +272,33 @@ type ReplicaFault string
 const (
 	ReplicaKill  ReplicaFault = "kill"  // it forgets everything
 	ReplicaPause ReplicaFault = "pause" // it stands still and then goes on
+)
+
+// ControllerFault is what is wrong with an instance of an admission controller.
+type ControllerFault string
+
+// The faults of a controller.
+const (
+	ControllerGone   ControllerFault = "gone"   // its connection ends, whatever it was asked, and it comes back after that
+	ControllerSilent ControllerFault = "silent" // it is connected and answers nothing
+	ControllerSlow   ControllerFault = "slow"   // it takes longer for each job
+	ControllerLies   ControllerFault = "lies"   // it answers what it was not asked
+)
+
+// LinkFault is what is wrong with the way to another cell.
+type LinkFault string
+
+// The faults of a link.
+const (
+	LinkCut     LinkFault = "cut"     // it ends, and none can be begun
+	LinkStalled LinkFault = "stalled" // nothing comes through; then all of it does, late
+)
+
+// OffersFault is what is wrong with what a cell offers.
+type OffersFault string
+
+// The faults of offers.
+const (
+	OffersStale OffersFault = "stale" // they stay as they were when the fault began
+	OffersLie   OffersFault = "lie"   // they say free, whatever there is
 )

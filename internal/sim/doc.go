@@ -21,6 +21,11 @@
 // There each launch needs a job of its own only as far as is known at its time, so that
 // I3 is checked where we hand the jobs out, as is I11; I4 allows for what comes late.
 //
+// Admission and cells are played with their own cores, too: admission.Engine reviews what
+// waits, in front of controllers that think, fall silent, lie and go away; and several
+// cells are worlds of their own that share the time, with cells.Outbound and cells.Inbound
+// at the ends of links that break and stall.
+//
 // What the design calls invariants is checked after each step from the simulated
 // world itself, not from what the code under test believes of it.
 //

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"time"
+
+	"github.com/spillway-ci/spillway"
 )
 
 // Fact implements scenario.Facts. Paths were checked when the scenario was read.
@@ -21,6 +23,18 @@ func (r *Result) Fact(path []string, at time.Duration) float64 {
 		return float64(r.Unmatched[path[1]])
 	case "invariants":
 		return float64(r.Invariants[path[1]])
+	case "failures":
+		return float64(r.Failures[path[1]])
+	case "controller":
+		c := r.Controllers[path[1]]
+		return float64(map[string]int{"asked": c.Asked, "allowed": c.Allowed, "refused": c.Refused}[path[2]])
+	case "handed":
+		h := r.Handed[path[1]]
+		return float64(map[string]int{"over": h.Over, "ended": h.Ended, "back": h.Back}[path[2]])
+	case "cell":
+		return r.Cells[path[1]].Fact(path[2:], at)
+	case "job":
+		return r.oneJobFact(path[1], path[2])
 	case "jobs":
 		return r.jobFact(path[1:], at)
 	default:
@@ -70,6 +84,29 @@ func (r *Result) jobFact(path []string, at time.Duration) float64 {
 	default:
 		return float64(r.Jobs.Wait.Max)
 	}
+}
+
+// oneJobFact is about one job; 0 for one that was never submitted.
+func (r *Result) oneJobFact(id, what string) float64 {
+	j := r.rec.jobs[spillway.JobID(id)]
+	if j == nil {
+		return 0
+	}
+	switch what {
+	case "wait":
+		if j.startedAt.IsZero() {
+			return 0
+		}
+		return j.startedAt.Sub(j.at).Seconds()
+	case "starts":
+		return float64(j.starts)
+	case "reviews":
+		return float64(j.reviews)
+	}
+	if string(j.state) == what {
+		return 1
+	}
+	return 0
 }
 
 func (r *Result) poolFact(name string, path []string, at time.Duration) float64 {

@@ -97,6 +97,12 @@ func (w *world) happen(ev *scenario.Event) {
 		w.reload(a)
 	case scenario.Runner:
 		w.gitlab.setRunner(a)
+	case scenario.Control:
+		w.control(a)
+	case scenario.Link:
+		w.breakLink(a)
+	case scenario.Offers:
+		w.breakOffers(a)
 	}
 }
 
@@ -139,6 +145,7 @@ func (w *world) breakStore(a scenario.Store) {
 	switch a.Fault {
 	case scenario.StoreWiped:
 		w.store.Wipe()
+		w.rules.wiped()
 		if w.gitlab != nil {
 			w.gitlab.board = board{} // until it is listed again
 		}
@@ -204,6 +211,15 @@ func (w *world) pause(r *replica, d time.Duration) {
 	}
 	r.paused = true
 	life := r.life
+	w.after(streamPing, func() { // its machines notice, and are as good as alone
+		if r.life != life || !r.paused {
+			return
+		}
+		for _, id := range sortedKeys(r.streams) {
+			m := r.streams[id]
+			m.alone(func() bool { return m.replica == r && r.life == life && r.paused })
+		}
+	})
 	if d > streamTimeout {
 		w.after(streamTimeout, func() {
 			if r.life == life && r.paused && w.anyReplica() != nil {
@@ -239,7 +255,7 @@ func (r *replica) resume() {
 
 // reload gives every replica another configuration.
 func (w *world) reload(a scenario.Reload) {
-	w.config = a.Config
+	w.config, w.policy, w.reloadedAt = a.Config, a.Config.AdmissionPolicy(), w.now
 	if w.err = w.addSites(); w.err != nil {
 		return
 	}
@@ -260,7 +276,7 @@ func (w *world) view() (demand.View, error) {
 	if w.gitlab != nil {
 		return w.gitlab.demand()
 	}
-	counts, err := w.store.Counts()
+	counts, err := w.counts()
 	if err != nil {
 		return demand.View{}, fmt.Errorf("counting the queue: %w", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/spillway-ci/spillway/internal/sim"
 )
 
-var gitlabSeeds = flag.Int("gitlab-seeds", 200, "how many random stories are played in which GitLab hands the jobs out")
+var gitlabSeeds = flag.Int("gitlab-seeds", 60, "how many random stories are played in which GitLab hands the jobs out")
 
 // TestRandomGitLabStories lets the machine look for a story of mode observe or route in
 // which an instance is ended with a job on it, by whatever way its idleness was proven.

@@ -25,7 +25,7 @@ var (
 // not hold or a job is forgotten. A story that fails is printed; kept as a file
 // among the scenarios it is played for ever.
 func TestRandomStories(t *testing.T) {
-	var fired, played int
+	var fired, played, asked, refused int
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
@@ -36,10 +36,14 @@ func TestRandomStories(t *testing.T) {
 			require.NoError(t, err)
 			played++
 			fired += len(s.Events)
+			refused += r.Jobs.Rejected
+			for _, c := range r.Controllers {
+				asked += c.Asked
+			}
 			for _, v := range r.Violations[:min(len(r.Violations), 5)] {
 				t.Errorf("invariant %s broken at %s: %s", v.Invariant, v.T, v.What)
 			}
-			if n := r.Jobs.Completed + r.Jobs.Failed + r.Jobs.Canceled; n != r.Jobs.Submitted || r.Jobs.Submitted == 0 {
+			if n := r.Jobs.Completed + r.Jobs.Failed + r.Jobs.Canceled + r.Jobs.Rejected; n != r.Jobs.Submitted || r.Jobs.Submitted == 0 {
 				t.Errorf("%d of %d jobs have ended: %+v", n, r.Jobs.Submitted, r.Jobs)
 			}
 			for name, p := range r.Pools {
@@ -66,18 +70,27 @@ func TestRandomStories(t *testing.T) {
 	}
 	require.Positive(t, fired, "a run in which nothing went wrong shows nothing")
 	require.Equal(t, *seeds, played)
+	if *seeds >= 20 {
+		require.Positive(t, asked, "no controller was asked of any job")
+		require.Positive(t, refused)
+	}
 }
 
 // randomStory is an hour in which much goes wrong, and nine in which nothing does.
 func randomStory(seed uint64) string {
 	g := storyTeller{rng: rand.New(rand.NewPCG(seed, 1))}
 	routing := storyTeller{rng: rand.New(rand.NewPCG(seed, 2))}
+	gate := storyTeller{rng: rand.New(rand.NewPCG(seed, 3))}
 	g.linef("seed: %d\nduration: 10h\nreplicas: %d\nconfig:\n  pools:", seed, g.between(1, 3))
 	g.pools = g.between(1, 3)
 	for i := range g.pools {
 		tags, capacity := fmt.Sprintf("[common, p%d]", i), g.pick(1, 1, 4)
 		g.linef("    - name: p%d\n      capability: {tags: %s}\n      priority: %d\n      capacity_per_instance: %d\n      spill_after: %s\n      policy: {max: %d, idle_time: %s, idle_count: 0, max_uses: %d}",
 			i, tags, g.between(0, 1), capacity, routing.word("0s", "0s", "30s", "5m"), g.between(2, 10), g.word("0s", "30s", "10m"), g.pick(0, 0, 0, 3*capacity))
+	}
+	guarded := gate.between(0, 1) == 0
+	if guarded {
+		gate.controllers(&g)
 	}
 	g.linef("cloud:")
 	for i := range g.pools {
@@ -93,7 +106,31 @@ func randomStory(seed uint64) string {
 	for range g.between(3, 8) {
 		g.linef("  - {at: %d.%03ds, %s}", g.between(0, 3600), g.between(0, 999), g.event())
 	}
+	for guarded && gate.between(0, 2) > 0 {
+		g.linef("  - {at: %d.%03ds, controller: {%s}}", gate.between(0, 3600), gate.between(0, 999), gate.controllerFault())
+	}
 	return g.text.String()
+}
+
+// controllers are those of admission. One may be asked about all jobs, one about those of
+// a project, one is only shown them, and one never comes.
+func (g *storyTeller) controllers(to *storyTeller) {
+	to.linef("  admission:\n    controllers:")
+	to.linef("      - {name: all, deadline: %s, batch: %d}", g.word("10s", "1m", "10m"), g.pick(1, 4, 32))
+	to.linef("      - {name: one, scope: project, projects: [1], deadline: %s}", g.word("30s", "5m"))
+	to.linef("      - {name: watcher, dry_run: true, deadline: 10s}")
+	if g.between(0, 3) == 0 {
+		to.linef("      - {name: nobody, scope: project, projects: [2], deadline: 30s}")
+	}
+	to.linef("controllers:")
+	to.linef("  all: {instances: %d, takes: %s, refuses: {jobs: [j%d]}}", g.between(1, 2), g.word("0s", "100ms", "3s"), g.between(0, 1))
+	to.linef("  one: {takes: %s, from: %ds}", g.word("0s", "1s", "20s"), g.pick(0, 0, 600))
+	to.linef("  watcher: {takes: 1s, refuses: {tags: [common]}}")
+}
+
+func (g *storyTeller) controllerFault() string {
+	name, fault := g.word("all", "all", "one", "watcher"), g.word("gone", "silent", "slow, takes: 45s", "lies")
+	return fmt.Sprintf("name: %s, fault: %s, for: %ds", name, fault, g.between(1, 300))
 }
 
 type storyTeller struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/admission"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/scaler"
@@ -30,6 +31,19 @@ type recorder struct {
 	matched   map[spillway.JobClass]bool   // seen since with a pool that can
 	busyKills int
 	forced    int
+
+	controllers map[string]*controllerStory
+	peers       map[string]*peerStory
+}
+
+// peerStory is what became of the jobs that were handed over to one peer.
+type peerStory struct {
+	over, ended, back int // attempts
+}
+
+// controllerStory is what became of one admission controller.
+type controllerStory struct {
+	asked, allowed, refused int // jobs
 }
 
 // jobStory is what became of one job.
@@ -42,6 +56,8 @@ type jobStory struct {
 	class     spillway.JobClass
 	orphan    bool
 	failure   spillway.FailureReason // with Failed
+	starts    int
+	reviews   int // by controllers, each time that one was shown it
 }
 
 // poolStory is what became of one pool.
@@ -102,8 +118,68 @@ func newRecorder(w *world) *recorder {
 		world: w, jobs: make(map[spillway.JobID]*jobStory), tally: make(map[spillway.JobState]int),
 		pools:     make(map[string]*poolStory),
 		unmatched: make(map[spillway.JobClass]string), matched: make(map[spillway.JobClass]bool),
-		series: map[string]*series{"completed": {}, "pending": {}, "running": {}},
+		series:      map[string]*series{"completed": {}, "pending": {}, "running": {}},
+		controllers: make(map[string]*controllerStory),
+		peers:       make(map[string]*peerStory),
 	}
+}
+
+// handed is the story of one peer.
+func (rec *recorder) handed(peer string) *peerStory {
+	p := rec.peers[peer]
+	if p == nil {
+		p = &peerStory{}
+		rec.peers[peer] = p
+	}
+	return p
+}
+
+// gone notes that a job of another cell is no more, though the store never said how it
+// has ended: that has lost it, or was never told of it.
+func (rec *recorder) gone(id spillway.JobID) {
+	j := rec.jobs[id]
+	if j == nil || j.state.Terminal() || rec.world.running[id] != nil {
+		return
+	}
+	rec.tally[j.state]--
+	rec.tally[spillway.Canceled]++
+	j.state, j.since = spillway.Canceled, rec.world.now
+	if j.orphan {
+		j.orphan = false
+		rec.orphans--
+	}
+	rec.open--
+}
+
+// controller is the story of one admission controller.
+func (rec *recorder) controller(name string) *controllerStory {
+	c := rec.controllers[name]
+	if c == nil {
+		c = &controllerStory{}
+		rec.controllers[name] = c
+	}
+	return c
+}
+
+// verdict notes one that counted.
+func (rec *recorder) verdict(v *admission.VerdictInfo) {
+	if c := rec.controller(v.Controller); v.Allow {
+		c.allowed++
+	} else {
+		c.refused++
+	}
+}
+
+// reviewedOnce notes that a controller was shown a job.
+func (rec *recorder) reviewedOnce(id spillway.JobID) {
+	if j := rec.jobs[id]; j != nil {
+		j.reviews++
+	}
+}
+
+// waiting counts the jobs that wait for a machine, approved or not.
+func (rec *recorder) waiting() int {
+	return rec.tally[spillway.Pending] + rec.tally[spillway.Routing] + rec.tally[spillway.Admitted]
 }
 
 func (rec *recorder) addPool(s *site) {
@@ -177,6 +253,9 @@ func (rec *recorder) jobChanged(r spillway.JobRecord) {
 		j.orphan = false
 		rec.orphans--
 	}
+	if r.State == spillway.Running {
+		j.starts++
+	}
 	switch {
 	case r.State == spillway.Running && j.startedAt.IsZero():
 		j.startedAt = rec.world.now
@@ -219,7 +298,7 @@ func (rec *recorder) sample() {
 		p.inService.set(now, p.registered)
 	}
 	rec.series["completed"].set(now, rec.tally[spillway.Completed])
-	rec.series["pending"].set(now, rec.tally[spillway.Pending])
+	rec.series["pending"].set(now, rec.waiting())
 	rec.series["running"].set(now, rec.tally[spillway.Running]+rec.tally[spillway.Assigned])
 }
 

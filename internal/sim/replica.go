@@ -38,7 +38,11 @@ type replica struct {
 	poked  bool
 	hung   map[string]time.Time // pool → when the call that hangs comes back
 	lists  *watch.Lists
-	watch  *watch.Machines // nil: streams tell all
+	// reviewer is nil if nobody has to be asked about jobs.
+	reviewer *reviewer
+	outCells []*outCell      // one for each peer
+	inCells  *inCells        // nil: this is no cell
+	watch    *watch.Machines // nil: streams tell all
 }
 
 func newReplica(w *world, n int) *replica {
@@ -58,7 +62,11 @@ func (r *replica) start() {
 	r.events = w.rec.events()
 	r.lists = watch.NewLists(func() time.Time { return w.now }, nil)
 	r.fleet = scaler.NewFleet(collected{w}, r.machines(), w.story.Tick, w.config.Timeouts.Silent, r.events)
-	r.pools = nil
+	r.pools, r.reviewer = nil, nil
+	if w.gitlab == nil {
+		r.reviewer = newReviewer(r)
+	}
+	r.startCells()
 	r.setPools(w.config)
 	r.every(scaler.LeaseRenew, func() { r.leases.Renew(w.ctx, w.now) })
 	r.every(renewClaimsEvery, r.renewClaims)
@@ -88,6 +96,10 @@ func (r *replica) kill() {
 	r.dead = true
 	r.life++
 	r.dropStreams()
+	if r.reviewer != nil {
+		r.reviewer.dropStreams()
+	}
+	r.dropLinks()
 }
 
 // setPools takes a configuration over: what is new begins, what is gone is left
@@ -119,9 +131,32 @@ func (r *replica) setPools(c *config.Config) {
 	}
 	r.leases = scaler.NewLeases(w.store, r.name, names, r.events)
 	r.leases.Renew(w.ctx, w.now)
-	r.engine.SetPools(w.pools())
+	r.poolsChanged()
 	r.engine.SetPeers(len(w.replicas) > 1)
-	w.store.Ages = r.engine.Ages()
+	if v := r.reviewer; v != nil && !v.configuredAt.Equal(w.reloadedAt) {
+		v.setPolicy(w.policy)
+	}
+}
+
+// poolsChanged gives the router the pools of the configuration and those of other cells.
+func (r *replica) poolsChanged() {
+	r.engine.SetPools(append(r.world.pools(), r.cellPools()...))
+	r.world.store.Ages = r.engine.Ages()
+}
+
+// dropLinks is the end of the process, seen by other cells.
+func (r *replica) dropLinks() {
+	for _, o := range r.outCells {
+		o.unlink()
+	}
+	if r.inCells == nil {
+		return
+	}
+	for _, name := range sortedKeys(r.inCells.origins) {
+		if l := r.inCells.origins[name].link; l != nil {
+			l.end()
+		}
+	}
 }
 
 // machines are the store's, or what is known of them from everywhere.

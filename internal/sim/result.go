@@ -34,6 +34,10 @@ type Result struct {
 	Unmatched   map[string]int        `json:"unmatched"`  // jobs by reason
 	Invariants  map[string]int        `json:"invariants"` // violations
 	Violations  []Violation           `json:"violations,omitempty"`
+	Handed      map[string]Handed     `json:"handed,omitempty"`      // to other cells, by cell
+	Cells       map[string]*Result    `json:"cells,omitempty"`       // the other cells
+	Failures    map[string]int        `json:"failures,omitempty"`    // jobs that failed or were refused, by reason
+	Controllers map[string]Reviews    `json:"controllers,omitempty"` // of admission
 	Expect      []Expected            `json:"expect,omitempty"`
 
 	rec *recorder
@@ -50,6 +54,20 @@ type Jobs struct {
 	Running   int  `json:"running"`
 	Unmatched int  `json:"unmatched"` // of Pending and Failed: no pool can take them
 	Wait      Wait `json:"wait_s"`    // from submission to the first start
+}
+
+// Handed is what became of the jobs that were handed over to another cell [attempts].
+type Handed struct {
+	Over  int `json:"over"`
+	Ended int `json:"ended"` // there, by themselves
+	Back  int `json:"back"`  // they came back: not begun, or lost
+}
+
+// Reviews is what an admission controller did [jobs].
+type Reviews struct {
+	Asked   int `json:"asked"` // that its instances were shown, some more than once
+	Allowed int `json:"allowed"`
+	Refused int `json:"refused"`
 }
 
 // Wait is quantiles of the time in the queue.
@@ -161,6 +179,19 @@ func (w *world) result() *Result {
 		}
 	}
 	rec.countJobs(&r.Jobs)
+	r.Failures, r.Controllers = rec.failures(), rec.reviews()
+	for peer, p := range rec.peers {
+		if r.Handed == nil {
+			r.Handed = make(map[string]Handed)
+		}
+		r.Handed[peer] = Handed{Over: p.over, Ended: p.ended, Back: p.back}
+	}
+	for _, c := range w.all[min(1, len(w.all)):] {
+		if r.Cells == nil {
+			r.Cells = make(map[string]*Result)
+		}
+		r.Cells[c.cell()] = c.result()
+	}
 	for name, p := range rec.pools {
 		r.Pools[name] = p.result(rec)
 	}
@@ -175,10 +206,37 @@ func (rec *recorder) countJobs(j *Jobs) {
 	t := rec.tally
 	j.Submitted = len(rec.order)
 	j.Completed, j.Failed, j.Rejected, j.Canceled = t[spillway.Completed], t[spillway.Failed], t[spillway.Rejected], t[spillway.Canceled]
-	j.Pending, j.Running = t[spillway.Pending], t[spillway.Running]+t[spillway.Assigned]
+	j.Pending, j.Running = rec.waiting(), t[spillway.Running]+t[spillway.Assigned]
 	if waits := rec.waits(); len(waits) > 0 {
 		j.Wait = Wait{P50: quantile(waits, 0.5), P95: quantile(waits, 0.95), Max: quantile(waits, 1)}
 	}
+}
+
+// failures counts the jobs that ended otherwise than well, by reason.
+func (rec *recorder) failures() map[string]int {
+	var out map[string]int
+	for _, j := range rec.order {
+		if j.failure == "" {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]int)
+		}
+		out[string(j.failure)]++
+	}
+	return out
+}
+
+// reviews is what the admission controllers did.
+func (rec *recorder) reviews() map[string]Reviews {
+	if len(rec.controllers) == 0 {
+		return nil
+	}
+	out := make(map[string]Reviews, len(rec.controllers))
+	for name, c := range rec.controllers {
+		out[name] = Reviews{Asked: c.asked, Allowed: c.allowed, Refused: c.refused}
+	}
+	return out
 }
 
 // quantile is the smallest value that at least a share q of sorted is not above.

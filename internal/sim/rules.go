@@ -2,15 +2,14 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/internal/scenario"
-	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler"
@@ -47,10 +46,11 @@ type rules struct {
 	violations []Violation
 	watched    map[string]*poolWatch
 	checkedAt  time.Time // when the jobs' time limits were last looked at
+	approvals  approvals
 }
 
 func newRules(w *world) *rules {
-	return &rules{world: w, counts: make(map[string]int), watched: make(map[string]*poolWatch)}
+	return &rules{world: w, counts: make(map[string]int), watched: make(map[string]*poolWatch), approvals: newApprovals()}
 }
 
 func (c *rules) pool(name string) *poolWatch {
@@ -63,6 +63,10 @@ func (c *rules) pool(name string) *poolWatch {
 }
 
 func (c *rules) broken(invariant, format string, args ...any) {
+	if w := c.world; w.whole != w {
+		w.whole.rules.broken(invariant, "cell "+w.cell()+": "+format, args...)
+		return
+	}
 	c.counts[invariant]++
 	if len(c.violations) < maxViolations {
 		c.violations = append(c.violations, Violation{
@@ -337,48 +341,6 @@ func (c *rules) jobChanged(j *jobStory, to spillway.JobState) bool {
 	return false
 }
 
-// dispatched checks I11: nobody of a lower priority got a job while somebody of a
-// higher one that could take it is free; nor, in the job's first moment, while somebody
-// of another replica is.
-func (c *rules) dispatched(s *session, given []router.Assignment) {
-	if len(given) == 0 || len(c.world.config.Pools) == 1 || c.world.gitlab != nil {
-		return
-	}
-	pools := c.world.pools()
-	here, elsewhere := c.free(s, c.world.now), make(map[string]bool)
-	for _, r := range c.world.replicas {
-		if r.working() && &r.session != s && c.world.store.Fault == memstore.Healthy {
-			maps.Copy(elsewhere, c.free(&r.session, c.world.now.Add(-router.RemoteFresh))) // what is younger need not be known
-		}
-	}
-	for i := range given {
-		m, _ := s.engine.Machine(given[i].Machine)
-		at := slices.IndexFunc(pools, func(p spillway.Pool) bool { return p.Name == m.Pool })
-		young := c.world.now.Sub(given[i].Job.SubmittedAt) < router.RemotePatience
-		for j := range pools {
-			name := pools[j].Name
-			if at >= 0 && (here[name] || young && elsewhere[name]) && pools[j].Priority < pools[at].Priority &&
-				router.Match(&pools[j].Capability, &given[i].Job.Requirement).OK() {
-				c.broken("I11", "job %s went to %s while %s has a free place", given[i].Ref.ID, m.ID, name)
-			}
-		}
-	}
-}
-
-// free is the pools of which a machine of a replica has a free place, and has done
-// nothing since a time.
-func (c *rules) free(s *session, since time.Time) map[string]bool {
-	free := make(map[string]bool)
-	for _, m := range s.engine.Machines() {
-		p, _ := c.world.config.Pool(m.Pool)
-		usedUp := p.Policy.MaxUses > 0 && m.Uses >= p.Policy.MaxUses
-		if m.Connected && !m.Draining && m.StoppingSince.IsZero() && m.InUse() < m.Capacity && !usedUp && !m.LastUsedAt.After(since) {
-			free[m.Pool] = true
-		}
-	}
-	return free
-}
-
 // step checks I6 now and then: no job stays in a state for ever.
 func (c *rules) step() {
 	w := c.world
@@ -390,13 +352,12 @@ func (c *rules) step() {
 	if w.rec.open == 0 || !w.faults.settled(w.now, settleTime) {
 		return
 	}
-	limits := router.Timeouts{Pending: w.config.Timeouts.Pending, Unmatched: w.config.Timeouts.Unmatched, Assigned: w.config.Timeouts.Assign}
 	for _, j := range w.rec.order {
 		job := &w.jobs[j.id].Job
 		if j.state == spillway.Pending && w.gitlab != nil {
 			continue // for as long as GitLab lets it
 		}
-		if limit := limits.Of(j.state, job, true); limit > 0 && w.now.Sub(j.since) > limit+stateGrace {
+		if limit := w.limit(j.state, job); limit > 0 && w.now.Sub(j.since) > limit+stateGrace {
 			c.broken("I6", "job %s has been %s for %s", j.id, j.state, w.now.Sub(j.since))
 		}
 	}
@@ -417,7 +378,8 @@ func (c *rules) atEnd() {
 			blocked[pool] = blocked[pool] || why && r.holds(pool)
 		}
 	}
-	left := w.attribute(func(s *site, t *truth) int {
+	admitted := slices.DeleteFunc(w.waiting(), func(c demand.Class) bool { return c.Unadmitted })
+	left := w.attributeOf(admitted, func(s *site, t *truth) int {
 		if blocked[s.pool] {
 			return 0
 		}

@@ -36,16 +36,22 @@ func playTo(t *testing.T, text string, at time.Duration) *world {
 	w, err := newWorld(t.Context(), s, Options{})
 	require.NoError(t, err)
 	w.end = epoch.Add(at)
-	w.begin()
+	for _, c := range w.all {
+		c.begin()
+	}
 	for {
 		next, ok := w.nextMoment()
 		if !ok || next.After(w.end) {
+			next = w.end
+		}
+		for _, c := range w.all {
+			c.now = next
+		}
+		if !ok || next.Equal(w.end) {
 			break
 		}
-		w.now = next
 		w.moment()
 	}
-	w.now = w.end
 	require.Empty(t, w.rules.violations)
 	return w
 }

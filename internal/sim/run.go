@@ -23,7 +23,9 @@ func RunWith(ctx context.Context, s *scenario.Scenario, o Options) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	w.begin()
+	for _, c := range w.all {
+		c.begin()
+	}
 	if err := w.play(); err != nil {
 		return nil, err
 	}

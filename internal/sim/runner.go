@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/cells"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler/evidence"
@@ -29,6 +30,7 @@ type runner struct {
 	replica  *replica  // nil: no stream
 	draining bool
 	dead     bool
+	aloneFor int // grows with each time that it has lost its router
 	uses     int
 	bornAt   time.Time
 
@@ -47,6 +49,7 @@ type execution struct {
 	job     spillway.Job
 	ref     router.JobRef
 	stopped bool // ended before its time: canceled, superseded or lost
+	ending  bool // it was told to end
 }
 
 // outcome is how an attempt ended.
@@ -124,6 +127,11 @@ func (r *runner) connect() {
 	if r.dead || r.replica != nil {
 		return
 	}
+	defer func() {
+		if r.replica != nil {
+			r.aloneFor++ // it is heard
+		}
+	}()
 	var working []*replica
 	for _, rep := range r.world.replicas {
 		if rep.working() {
@@ -156,6 +164,48 @@ func (r *runner) disconnect() {
 	}
 	r.replica = nil
 	r.world.after(retryEvery, r.connect)
+	r.alone(func() bool { return r.replica == nil })
+}
+
+// alone has a machine end the jobs of other cells if it has had no router for long enough:
+// their cell can't say that they have ended of which nobody hears.
+func (r *runner) alone(still func() bool) {
+	if r.world.config.Cells == nil {
+		return
+	}
+	r.aloneFor++
+	spell := r.aloneFor
+	r.world.after(r.world.timing().AloneFor(), func() {
+		if r.aloneFor == spell && still() {
+			r.endAllHandedOver(cells.AloneReason)
+		}
+	})
+}
+
+// endAllHandedOver ends every job of another cell.
+func (r *runner) endAllHandedOver(reason string) {
+	for _, id := range sortedKeys(r.jobs) {
+		if handedOver(&r.jobs[id].job) {
+			r.end(id, reason)
+		}
+	}
+}
+
+// end ends an attempt as it is told to, and reports how it has ended.
+func (r *runner) end(id spillway.JobID, reason string) {
+	x := r.jobs[id]
+	if x == nil || x.ending {
+		return
+	}
+	x.ending = true
+	r.world.after(stopTakes, func() {
+		if r.dead || x.stopped || r.jobs[id] != x {
+			return
+		}
+		x.stopped = true
+		r.leave(id)
+		r.report(outcome{ref: x.ref, result: spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: reason}})
+	})
 }
 
 // heartbeat says what runs, every so often.
@@ -191,6 +241,7 @@ func (r *runner) run(job spillway.Job, ref router.JobRef) (accepted bool) {
 		return false
 	}
 	x := &execution{job: job, ref: ref}
+	r.world.rules.begins(r, x)
 	r.jobs[job.ID] = x
 	r.world.running[job.ID] = r
 	r.uses++

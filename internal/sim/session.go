@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/internal/sim/memstore"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -25,7 +26,10 @@ type session struct {
 	unsaved map[spillway.MachineID]bool // machines whose record is behind
 	writes  []func() error              // what the store has not confirmed yet, in order
 	retry   bool                        // a retry is planned
-	alarm   time.Time                   // when the engine is looked at next; zero = not planned
+	// unreviewed says of the classes that were counted whether their jobs need nobody's
+	// approval.
+	unreviewed map[spillway.JobClass]bool
+	alarm      time.Time // when the engine is looked at next; zero = not planned
 }
 
 func (s *session) init(r *replica) {
@@ -34,6 +38,8 @@ func (s *session) init(r *replica) {
 		engine:  router.NewEngine(r.world.pools(), router.Options{AcceptTimeout: r.world.config.Timeouts.Assign}),
 		streams: make(map[spillway.MachineID]*runner),
 		unsaved: make(map[spillway.MachineID]bool),
+
+		unreviewed: make(map[spillway.JobClass]bool),
 	}
 }
 
@@ -68,7 +74,13 @@ func (s *session) connected(r *runner) {
 
 // adopt asks the store whether an attempt is still the present one. While nobody
 // can be asked, the machine is believed.
+//
+// A job of another cell is none that a machine can tell anybody of: how long it is covered
+// is lost with the store.
 func (s *session) adopt(r *runner, ref router.JobRef) bool {
+	if _, err := s.world.store.Job(ref.ID); handedOver(&r.jobs[ref.ID].job) && errors.Is(err, store.ErrUnknownJob) {
+		return false
+	}
 	err := s.world.store.Adopt(s.replica.name, r.jobs[ref.ID].job, ref, r.pool, r.id)
 	return err == nil || errors.Is(err, store.ErrUnavailable)
 }
@@ -76,8 +88,9 @@ func (s *session) adopt(r *runner, ref router.JobRef) bool {
 // heartbeat is what a machine says of itself.
 func (s *session) heartbeat(r *runner) {
 	for _, ref := range r.running() {
-		if _, err := s.world.store.Job(ref.ID); errors.Is(err, store.ErrUnknownJob) {
-			s.adopt(r, ref) // the store was wiped: heartbeats tell it again
+		if _, err := s.world.store.Job(ref.ID); errors.Is(err, store.ErrUnknownJob) && !s.adopt(r, ref) {
+			s.engine.Drop(s.world.now, ref) // else the store was wiped: heartbeats tell it again
+			r.stop(ref.ID)
 		}
 	}
 	s.engine.Heartbeat(s.world.now, r.id, len(r.jobs), r.draining, r.running())
@@ -116,16 +129,23 @@ func (s *session) save() {
 // movedOn reports whether another replica has the machine by now.
 func (s *session) movedOn(id spillway.MachineID) bool {
 	known, recorded := s.world.store.Machine(id)
-	return recorded && s.streams[id] == nil && known.Replica != s.replica.name
+	attached := s.streams[id] != nil || s.replica.cellMachine(id) != nil
+	return recorded && !attached && known.Replica != s.replica.name
 }
 
 // countQueue takes a fresh picture of the queue.
 func (s *session) countQueue() {
-	counts, err := s.world.store.Counts()
+	counts, err := s.world.counts()
 	if err != nil {
 		return
 	}
+	for i := range counts {
+		s.unreviewed[counts[i].Class] = !s.world.policy.Needs(&counts[i].Requirement)
+	}
 	s.engine.SetCounts(counts)
+	if v := s.replica.reviewer; v != nil {
+		v.told(counts)
+	}
 	s.dispatch()
 	s.save()
 	s.arm()
@@ -142,6 +162,9 @@ func (s *session) dispatch() {
 		}
 		if len(wants) == 0 {
 			return
+		}
+		for i := range wants { // one that is not known is taken to need approval, until it is counted
+			wants[i].AdmittedOnly = !s.unreviewed[wants[i].Class]
 		}
 		got, err := w.store.Claim(s.replica.name, wants)
 		assigned, giveBack := s.engine.Claimed(w.now, wants, got)
@@ -183,18 +206,32 @@ func (s *session) lookAround() bool {
 func (s *session) deliver(a *router.Assignment) {
 	w := s.world
 	s.unsaved[a.Machine] = true
+	if m := s.replica.cellMachine(a.Machine); m != nil {
+		m.out.take(m, a.Job, a.Ref)
+		return
+	}
 	r := s.streams[a.Machine]
 	if r == nil {
 		return // expires unaccepted
 	}
 	w.rules.assigned(r, a.Ref)
+	w.rules.starts(&a.Job)
+	if v := s.replica.reviewer; v != nil {
+		v.dispatched(&a.Job)
+	}
 	if !r.run(a.Job, a.Ref) {
 		return
 	}
-	s.engine.Accepted(w.now, a.Machine, a.Ref)
-	s.engine.Started(w.now, a.Machine, a.Ref)
+	s.began(a.Ref, r.pool, a.Machine)
+}
+
+// began notes that a machine has a job, and runs it.
+func (s *session) began(ref router.JobRef, pool string, id spillway.MachineID) {
+	w := s.world
+	s.engine.Accepted(w.now, id, ref)
+	s.engine.Started(w.now, id, ref)
 	s.write(func() error {
-		return w.store.Apply(store.Transition{Ref: a.Ref, To: spillway.Running, Pool: r.pool, Machine: a.Machine})
+		return w.store.Apply(store.Transition{Ref: ref, To: spillway.Running, Pool: pool, Machine: id})
 	})
 }
 
@@ -224,12 +261,15 @@ func (s *session) release(refs []router.JobRef, lost bool, detail string) {
 // write does what must not be lost: while the store is away it is kept and done
 // again, in order. A refusal is an answer.
 func (s *session) write(do func() error) {
-	if len(s.writes) == 0 && !errors.Is(do(), store.ErrUnavailable) {
+	if len(s.writes) == 0 && !unavailable(do()) {
 		return
 	}
 	s.writes = append(s.writes, do)
 	s.tryAgain()
 }
+
+// unavailable reports whether the store did not answer.
+func unavailable(err error) bool { return errors.Is(err, store.ErrUnavailable) }
 
 func (s *session) tryAgain() {
 	if s.retry {
@@ -252,7 +292,7 @@ func (s *session) tryAgain() {
 
 func (s *session) flush() {
 	for len(s.writes) > 0 {
-		if errors.Is(s.writes[0](), store.ErrUnavailable) {
+		if unavailable(s.writes[0]()) {
 			s.tryAgain()
 			return
 		}
@@ -317,7 +357,23 @@ func (s *session) renewClaims() {
 	for _, m := range s.engine.Machines() {
 		refs = append(refs, s.engine.Held(m.ID)...)
 	}
-	_ = s.world.store.Renew(refs)
+	stale, _ := s.world.store.Renew(refs, memstore.DefaultClaimTTL)
+	s.giveUp(stale)
+	if v := s.replica.reviewer; v != nil {
+		v.renew()
+	}
+}
+
+// giveUp takes attempts off the book that are another cell's machine's no more. The other
+// machines hear of that by their own ways.
+func (s *session) giveUp(stale []router.JobRef) {
+	for _, ref := range stale {
+		held, on, ok := s.engine.Holder(ref.ID)
+		if m := s.replica.cellMachine(on); ok && m != nil && held.Attempt == ref.Attempt {
+			s.engine.Drop(s.world.now, ref)
+			m.unwanted(ref)
+		}
+	}
 }
 
 // reap puts claims back that nobody renews.
@@ -325,51 +381,6 @@ func (s *session) reap() {
 	if s.world.store.Reap() == nil {
 		s.countQueue()
 	}
-}
-
-// failOverdue ends jobs that have waited for too long.
-func (s *session) failOverdue() {
-	w := s.world
-	for _, job := range w.overdue() {
-		limit := spillway.PendingTimeout
-		if !w.matched(&job.Job.Requirement) {
-			limit = spillway.Unmatched
-		}
-		if _, err := w.store.Fail(job.Job.ID, spillway.JobResult{State: spillway.Failed, Reason: limit}); err != nil {
-			return
-		}
-	}
-}
-
-// overdue lists the pending jobs that have reached their time limit.
-func (w *world) overdue() []spillway.JobRecord {
-	limits := router.Timeouts{Pending: w.config.Timeouts.Pending, Unmatched: w.config.Timeouts.Unmatched}
-	counts, err := w.store.Counts()
-	if err != nil {
-		return nil
-	}
-	over := func(since time.Time, job *spillway.Job, r *spillway.Requirement) bool {
-		return w.now.Sub(since) >= limits.Of(spillway.Pending, job, w.matched(r))
-	}
-	if !slices.ContainsFunc(counts, func(c router.ClassCount) bool {
-		return c.Pending > 0 && over(c.Oldest, &spillway.Job{}, &c.Requirement)
-	}) {
-		return nil
-	}
-	return slices.DeleteFunc(w.store.Pending(), func(rec spillway.JobRecord) bool {
-		return !over(rec.Job.SubmittedAt, &rec.Job, &rec.Job.Requirement)
-	})
-}
-
-// matched reports whether any pool can take r.
-func (w *world) matched(r *spillway.Requirement) bool {
-	for _, p := range w.pools() {
-		c := p.Capability.Normalize()
-		if router.Match(&c, r).OK() {
-			return true
-		}
-	}
-	return false
 }
 
 func later(a, b time.Time) time.Time {

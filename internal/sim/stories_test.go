@@ -76,6 +76,8 @@ type numbers struct {
 	Duration sim.Seconds            `json:"duration_s"`
 	Jobs     sim.Jobs               `json:"jobs"`
 	Pools    map[string]poolNumbers `json:"pools"`
+	Handed   map[string]sim.Handed  `json:"handed,omitempty"`
+	Cells    map[string]sim.Jobs    `json:"cells,omitempty"` // what each of the others had in its queue
 }
 
 type poolNumbers struct {
@@ -85,7 +87,13 @@ type poolNumbers struct {
 
 func golden(t *testing.T, file string, r *sim.Result) {
 	t.Helper()
-	n := numbers{Duration: r.Duration, Jobs: r.Jobs, Pools: make(map[string]poolNumbers)}
+	n := numbers{Duration: r.Duration, Jobs: r.Jobs, Pools: make(map[string]poolNumbers), Handed: r.Handed}
+	for name, c := range r.Cells {
+		if n.Cells == nil {
+			n.Cells = make(map[string]sim.Jobs)
+		}
+		n.Cells[name] = c.Jobs
+	}
 	for name, p := range r.Pools {
 		n.Pools[name] = poolNumbers{p.Launches, p.Removals, p.ScaleCalls, p.MaxLive, p.InstanceSeconds}
 	}

@@ -30,7 +30,22 @@ func WriteText(w io.Writer, r *Result) error {
 	for _, why := range slices.Sorted(maps.Keys(r.Unmatched)) {
 		fmt.Fprintf(&b, "unmatched: %d jobs, %s\n", r.Unmatched[why], why)
 	}
+	for _, why := range slices.Sorted(maps.Keys(r.Failures)) {
+		fmt.Fprintf(&b, "failed: %d jobs, %s\n", r.Failures[why], why)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Controllers)) {
+		c := r.Controllers[name]
+		fmt.Fprintf(&b, "controller %s: asked %d times, %d jobs approved, %d refused\n", name, c.Asked, c.Allowed, c.Refused)
+	}
+	for _, peer := range slices.Sorted(maps.Keys(r.Handed)) {
+		h := r.Handed[peer]
+		fmt.Fprintf(&b, "cell %s: %d jobs handed over, %d ended there, %d came back\n", peer, h.Over, h.Ended, h.Back)
+	}
 	r.writePools(&b)
+	for _, name := range slices.Sorted(maps.Keys(r.Cells)) {
+		fmt.Fprintf(&b, "\nin cell %s\n", name)
+		r.Cells[name].writePools(&b)
+	}
 	r.writeVerdict(&b)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)

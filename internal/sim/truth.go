@@ -139,7 +139,7 @@ func (w *world) waiting() []demand.Class {
 	if w.gitlab != nil {
 		return w.gitlab.waitingLong()
 	}
-	counts, err := w.store.Counts()
+	counts, err := w.counts()
 	if err != nil {
 		return nil
 	}
@@ -149,6 +149,11 @@ func (w *world) waiting() []demand.Class {
 // attribute gives the waiting jobs to what there really is. launchable says how
 // many places each pool could still launch [jobs].
 func (w *world) attribute(launchable func(s *site, t *truth) int) demand.Attribution {
+	return w.attributeOf(w.waiting(), launchable)
+}
+
+// attributeOf is attribute for some of the jobs.
+func (w *world) attributeOf(classes []demand.Class, launchable func(s *site, t *truth) int) demand.Attribution {
 	pools := w.pools()
 	supplies := make([]demand.Supply, 0, len(pools))
 	for i := range pools {
@@ -160,7 +165,7 @@ func (w *world) attribute(launchable func(s *site, t *truth) int) demand.Attribu
 			Free: t.free, Booting: t.coming, Launchable: launch, SpillAfter: pools[i].SpillAfter,
 		})
 	}
-	return demand.Attribute(w.waiting(), supplies, matches)
+	return demand.Attribute(classes, supplies, matches)
 }
 
 func matches(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string) {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/admission"
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/internal/scenario"
 	"github.com/spillway-ci/spillway/internal/sim/memstore"
+	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/scaler/evidence"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -32,7 +35,7 @@ type world struct {
 	story   *scenario.Scenario
 	now     time.Time
 	end     time.Time
-	agenda  agenda
+	agenda  *agenda
 	config  *config.Config
 	cloudOf NewCloud
 	clouds  []*site // by pool, in the order of the configuration
@@ -45,7 +48,17 @@ type world struct {
 
 	replicas []*replica
 	faults   faults
-	upcoming int // submissions and events of the story that are still to come
+
+	whole *world                   // of several cells, the one whose story it is
+	all   []*world                 // of whole: every cell, this one first
+	away  map[spillway.JobID]away  // jobs here that are another cell's
+	stays map[spillway.JobID]*stay // of our jobs, the attempts that began last, wherever
+	ways  linkFaults
+
+	policy      admission.Policy // of the configuration in force
+	reloadedAt  time.Time        // zero: it is the first
+	controllers []*controller
+	upcoming    int // submissions and events of the story that are still to come
 
 	rec   *recorder
 	rules *rules
@@ -59,13 +72,29 @@ type site struct {
 }
 
 func newWorld(ctx context.Context, s *scenario.Scenario, o Options) (*world, error) {
+	w, err := newWorldIn(ctx, s, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.addCells(ctx, o)
+}
+
+// newWorldIn makes the world of a cell among those of whole; nil: it is the whole itself.
+func newWorldIn(ctx context.Context, s *scenario.Scenario, o Options, whole *world) (*world, error) {
 	w := &world{
+		whole: whole, agenda: new(agenda), away: make(map[spillway.JobID]away), stays: make(map[spillway.JobID]*stay),
 		ctx: ctx, story: s, now: epoch, end: epoch.Add(s.Duration), config: s.Config, cloudOf: o.Cloud,
 		jobs:    make(map[spillway.JobID]*scenario.Job, len(s.Jobs)),
 		runners: make(map[spillway.MachineID]*runner),
 		running: make(map[spillway.JobID]*runner),
 	}
+	if whole == nil {
+		w.whole = w
+	} else {
+		w.agenda = whole.agenda
+	}
 	w.store = memstore.New(func() time.Time { return w.now })
+	w.policy = s.Config.AdmissionPolicy()
 	w.rec = newRecorder(w)
 	w.rules = newRules(w)
 	w.faults.init()
@@ -160,6 +189,7 @@ func (w *world) begin() {
 	for _, r := range w.replicas {
 		r.start()
 	}
+	w.addControllers()
 	if w.gitlab != nil {
 		w.after(0, w.gitlab.list)
 	}
@@ -173,30 +203,39 @@ func (w *world) play() error {
 				return err
 			}
 		}
-		if w.err != nil {
-			return w.err
-		}
 		at, ok := w.nextMoment()
-		if !ok || at.After(w.end) {
-			w.now = w.end
+		over := !ok || at.After(w.end)
+		if over {
+			at = w.end
+		}
+		for _, c := range w.all {
+			if c.err != nil {
+				return c.err
+			}
+			c.now = at
+		}
+		if over {
 			break
 		}
-		w.now = at
 		w.moment()
-		if w.nothingMore() {
+		if !slices.ContainsFunc(w.all, func(c *world) bool { return !c.nothingMore() }) {
 			break
 		}
 	}
-	w.rules.atEnd()
+	for _, c := range w.all {
+		c.rules.atEnd()
+	}
 	return nil
 }
 
 // nextMoment is when something happens next: on the agenda or in a cloud.
 func (w *world) nextMoment() (at time.Time, ok bool) {
 	at, ok = w.agenda.next()
-	for _, s := range w.clouds {
-		if t, some := s.cloud.NextChange(w.now); some && (!ok || t.Before(at)) {
-			at, ok = t, true
+	for _, c := range w.all {
+		for _, s := range c.clouds {
+			if t, some := s.cloud.NextChange(w.now); some && (!ok || t.Before(at)) {
+				at, ok = t, true
+			}
 		}
 	}
 	return at, ok
@@ -204,8 +243,10 @@ func (w *world) nextMoment() (at time.Time, ok bool) {
 
 // moment is all that happens at one time.
 func (w *world) moment() {
-	for _, s := range w.clouds {
-		s.cloud.Advance(w.now)
+	for _, c := range w.all {
+		for _, s := range c.clouds {
+			s.cloud.Advance(w.now)
+		}
 	}
 	for {
 		e, ok := w.agenda.take(w.now)
@@ -214,8 +255,10 @@ func (w *world) moment() {
 		}
 		e.do()
 	}
-	w.rec.sample()
-	w.rules.step()
+	for _, c := range w.all {
+		c.rec.sample()
+		c.rules.step()
+	}
 }
 
 // nothingMore reports whether the rest of the story is only waiting: no job is
@@ -291,6 +334,17 @@ func (w *world) queueChanged() {
 			r.poke()
 		}
 	}
+}
+
+// counts is what the queue holds, with what waits for admission apart.
+func (w *world) counts() ([]router.ClassCount, error) {
+	counts, err := w.store.Counts()
+	if w.gitlab == nil {
+		for i := range counts {
+			counts[i] = w.policy.Sort(counts[i])
+		}
+	}
+	return counts, err
 }
 
 // drainsOrdered tells the replicas that there are new orders to machines.

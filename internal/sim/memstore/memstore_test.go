@@ -108,7 +108,11 @@ func TestClaimsEndUnlessTheyAreRenewed(t *testing.T) {
 	r.push(t, "dropped", 0)
 	got := r.claim(t, 2)
 	r.now = r.now.Add(memstore.DefaultClaimTTL - time.Second)
-	require.NoError(t, r.Renew([]router.JobRef{got[0].Ref}))
+	stale, err := r.Renew([]router.JobRef{got[0].Ref, {ID: "kept", Class: got[0].Ref.Class, Attempt: 7}}, memstore.DefaultClaimTTL)
+	require.NoError(t, err)
+	require.Equal(t, []router.JobRef{{ID: "kept", Class: got[0].Ref.Class, Attempt: 7}}, stale)
+	_, err = r.Renew([]router.JobRef{got[0].Ref}, time.Second)
+	require.NoError(t, err, "a claim is never made shorter")
 	r.now = r.now.Add(time.Second)
 	require.NoError(t, r.Reap())
 	require.Equal(t, []string{"dropped"}, ids(r.claim(t, 5)))
@@ -212,7 +216,7 @@ func TestQueueProperties(t *testing.T) {
 			case op == 3:
 				_, _ = r.Cancel(pick().ID)
 			case op == 4:
-				_ = r.Renew([]router.JobRef{pick()})
+				_, _ = r.Renew([]router.JobRef{pick()}, memstore.DefaultClaimTTL)
 			default:
 				_ = r.Reap()
 			}

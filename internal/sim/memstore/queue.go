@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
-	"github.com/spillway-ci/spillway/demand"
 	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -18,12 +17,17 @@ type entry struct {
 	arrived uint64
 	holder  string    // replica that claimed it
 	until   time.Time // when the claim ends
+
+	lostAt   time.Time // when its last machine was lost
+	admitted bool      // everybody has approved it: a place is all that it waits for
+	approved []string  // the controllers that have approved it, as far as it has come
 }
 
 // class is the jobs of one requirement.
 type class struct {
 	requirement spillway.Requirement
 	pending     []*entry // most urgent first, then oldest
+	admitted    []*entry // the same, of jobs that everybody has approved
 	claimed     map[spillway.JobID]*entry
 }
 
@@ -46,17 +50,39 @@ func (s *Store) class(job *spillway.Job) (*class, spillway.JobClass) {
 }
 
 func (c *class) queue(e *entry) {
-	at, _ := slices.BinarySearchFunc(c.pending, e, before)
-	c.pending = slices.Insert(c.pending, at, e)
+	list := c.listOf(e)
+	at, _ := slices.BinarySearchFunc(*list, e, before)
+	*list = slices.Insert(*list, at, e)
 }
 
 func (c *class) unqueue(e *entry) {
-	if at, ok := slices.BinarySearchFunc(c.pending, e, before); ok {
-		c.pending = slices.Delete(c.pending, at, at+1)
+	list := c.listOf(e)
+	if at, ok := slices.BinarySearchFunc(*list, e, before); ok {
+		*list = slices.Delete(*list, at, at+1)
 	}
 }
 
+// listOf is the queue that a job waits in, when it does.
+func (c *class) listOf(e *entry) *[]*entry {
+	if e.admitted {
+		return &c.admitted
+	}
+	return &c.pending
+}
+
+// keptTransitions is how many of a job's transitions are kept [transitions].
+const keptTransitions = 4
+
+// tell notes and tells a job's new state. The way that it came by is kept of another cell's
+// job only: of no other does anybody ask.
 func (s *Store) tell(e *entry) {
+	if e.record.Job.Requirement.Origin == spillway.CellOrigin {
+		known := e.record.Transitions
+		next := make([]spillway.JobTransition, 0, keptTransitions)
+		next = append(next, known[max(0, len(known)-keptTransitions+1):]...)
+		next = append(next, spillway.JobTransition{State: e.record.State, Attempt: e.record.Attempt, At: s.clock()})
+		e.record.Transitions = next
+	}
 	if s.Changed != nil {
 		s.Changed(e.record)
 	}
@@ -82,62 +108,9 @@ func (s *Store) Push(job spillway.Job) (store.PushOutcome, error) {
 	return store.Accepted, nil
 }
 
-// Counts is what the queue holds, by class.
-func (s *Store) Counts() ([]router.ClassCount, error) {
-	if err := s.canRead(); err != nil {
-		return nil, err
-	}
-	counts := make([]router.ClassCount, 0, len(s.classes))
-	for id, c := range s.classes {
-		if len(c.pending)+len(c.claimed) == 0 {
-			continue
-		}
-		n := router.ClassCount{Class: id, Requirement: c.requirement, Pending: len(c.pending), Claimed: len(c.claimed)}
-		if len(c.pending) > 0 {
-			n.Priority = c.pending[0].record.Job.Priority
-			n.Oldest = c.oldest()
-			n.Waited = c.waited(s.Ages, s.clock())
-		}
-		counts = append(counts, n)
-	}
-	slices.SortFunc(counts, func(a, b router.ClassCount) int { return cmp.Compare(a.Class, b.Class) })
-	return counts, nil
-}
-
-// waited is how many pending jobs have waited for each of the ages.
-func (c *class) waited(ages []time.Duration, now time.Time) []demand.Waited {
-	if len(ages) == 0 {
-		return nil
-	}
-	list := make([]demand.Waited, len(ages))
-	for i, age := range ages {
-		list[i].For = age
-		for _, e := range c.pending {
-			if now.Sub(e.record.Job.SubmittedAt) >= age {
-				list[i].Jobs++
-			}
-		}
-	}
-	return list
-}
-
-// oldest is the submission of the oldest pending job: the first one of some
-// priority.
-func (c *class) oldest() time.Time {
-	oldest := c.pending[0].record.Job.SubmittedAt
-	for priority := c.pending[0].record.Job.Priority + 1; priority <= spillway.MaxJobPriority; priority++ {
-		at, _ := slices.BinarySearchFunc(c.pending, priority, func(e *entry, p int) int {
-			return cmp.Or(cmp.Compare(e.record.Job.Priority, p), 1)
-		})
-		if at < len(c.pending) && c.pending[at].record.Job.SubmittedAt.Before(oldest) {
-			oldest = c.pending[at].record.Job.SubmittedAt
-		}
-	}
-	return oldest
-}
-
 // Claim takes jobs out of the queue for holder, the most urgent and oldest of each
-// class first. Each claim is a new attempt.
+// class first, those that everybody has approved before the others. Each claim is a new
+// attempt.
 func (s *Store) Claim(holder string, wants []router.ClaimWant) ([]router.Claimed, error) {
 	if err := s.canWrite(); err != nil {
 		return nil, err
@@ -148,16 +121,26 @@ func (s *Store) Claim(holder string, wants []router.ClaimWant) ([]router.Claimed
 		if c == nil {
 			continue
 		}
-		n := min(w.N, len(c.pending))
-		for _, e := range c.pending[:n] {
-			s.claim(c, e, holder)
-			e.record.Pool = w.Pool
-			got = append(got, router.Claimed{Job: e.record.Job, Ref: e.ref(), Pool: w.Pool})
+		before := len(got)
+		got = s.take(got, c, &c.admitted, holder, w.Pool, w.N)
+		if !w.AdmittedOnly {
+			got = s.take(got, c, &c.pending, holder, w.Pool, w.N-(len(got)-before))
 		}
-		clear(c.pending[:n])
-		c.pending = c.pending[n:] // nothing is moved: a long queue is claimed a job at a time
 	}
 	return got, nil
+}
+
+// take claims the first n jobs of a queue.
+func (s *Store) take(got []router.Claimed, c *class, queue *[]*entry, holder, pool string, n int) []router.Claimed {
+	n = max(0, min(n, len(*queue)))
+	for _, e := range (*queue)[:n] {
+		s.claim(c, e, holder)
+		e.record.Pool = pool
+		got = append(got, router.Claimed{Job: e.record.Job, Ref: e.ref(), Pool: pool})
+	}
+	clear((*queue)[:n])
+	*queue = (*queue)[n:] // nothing is moved: a long queue is claimed a job at a time
+	return got
 }
 
 func (s *Store) claim(c *class, e *entry, holder string) {
@@ -234,6 +217,7 @@ func (s *Store) Release(r store.Release) (requeued bool, err error) {
 
 func (s *Store) giveBack(e *entry, lost bool, detail string) (requeued bool) {
 	if lost {
+		e.lostAt = s.clock()
 		e.record.Lost++
 		if e.record.Lost >= e.record.Job.EffectiveMaxAttempts() {
 			s.end(e, spillway.JobResult{State: spillway.Failed, Reason: spillway.RunnerSystemFailure, Detail: detail})
@@ -244,6 +228,9 @@ func (s *Store) giveBack(e *entry, lost bool, detail string) (requeued bool) {
 	delete(c.claimed, e.record.Job.ID)
 	e.holder = ""
 	e.record.State, e.record.Machine, e.record.Pool = spillway.Pending, "", ""
+	if e.admitted {
+		e.record.State = spillway.Admitted
+	}
 	c.queue(e)
 	s.tell(e)
 	return true
@@ -306,17 +293,23 @@ func (s *Store) Adopt(holder string, job spillway.Job, ref router.JobRef, pool s
 	return nil
 }
 
-// Renew keeps claims. Attempts that are not the present ones are left alone.
-func (s *Store) Renew(refs []router.JobRef) error {
+// Renew keeps claims, each for ttl from now at least. Those that are not the present
+// attempts of their jobs are stale.
+func (s *Store) Renew(refs []router.JobRef, ttl time.Duration) (stale []router.JobRef, err error) {
 	if err := s.canWrite(); err != nil {
-		return err
+		return nil, err
 	}
 	for _, ref := range refs {
-		if e, err := s.attempt(ref); err == nil {
-			e.until = s.clock().Add(s.claimTTL)
+		e, err := s.attempt(ref)
+		if err != nil {
+			stale = append(stale, ref)
+			continue
+		}
+		if until := s.clock().Add(ttl); until.After(e.until) {
+			e.until = until
 		}
 	}
-	return nil
+	return stale, nil
 }
 
 // Reap gives back the claims that nobody has renewed. Their machines are lost as
@@ -335,16 +328,18 @@ func (s *Store) Reap() error {
 	}
 	slices.SortFunc(expired, func(a, b *entry) int { return cmp.Compare(a.arrived, b.arrived) })
 	for _, e := range expired {
-		s.giveBack(e, true, "its claim was not renewed")
+		// A review that nobody goes on with is no loss, and takes no approval back.
+		s.giveBack(e, e.record.State != spillway.Routing, "its claim was not renewed")
 	}
 	return nil
 }
 
-// Pending lists the jobs that wait, the oldest first.
+// Pending lists the jobs that wait, approved or not, the oldest first.
 func (s *Store) Pending() []spillway.JobRecord {
 	var list []*entry
 	for _, c := range s.classes {
 		list = append(list, c.pending...)
+		list = append(list, c.admitted...)
 	}
 	slices.SortFunc(list, func(a, b *entry) int { return cmp.Compare(a.arrived, b.arrived) })
 	out := make([]spillway.JobRecord, len(list))

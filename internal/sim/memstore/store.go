@@ -54,6 +54,8 @@ type shared struct {
 	ledger   []LedgerEntry
 	books    map[spillway.MachineID]*book
 	boards   map[string]board
+	settings map[string]map[string][]byte // by kind and name
+	present  map[string]presence          // by replica
 	// bookSince is when a pool's book was first read.
 	bookSince map[string]time.Time
 }
@@ -82,6 +84,8 @@ func (s *Store) Wipe() {
 		memory:   make(map[string]memory),
 		books:    make(map[spillway.MachineID]*book),
 		boards:   make(map[string]board),
+		settings: make(map[string]map[string][]byte),
+		present:  make(map[string]presence),
 
 		bookSince: make(map[string]time.Time),
 	}
