@@ -16,15 +16,10 @@ import (
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
-// controller builds one of the examples and starts it, connected to one address.
+// controller starts one of the examples, connected to one address.
 func controller(t *testing.T, example, addr string, args ...string) *process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), example)
-	cmd := exec.Command("go", "build", "-o", program, "./examples/"+example)
-	cmd.Dir = filepath.Join("..", "..")
-	text, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	p := &process{Cmd: exec.Command(program, append(args, "-addr", addr)...), out: newOutput(t, "stdout"), err: newOutput(t, "stderr")}
+	p := &process{Cmd: exec.Command(filepath.Join(bin, example), append(args, "-addr", addr)...), out: newOutput(t, "stdout"), err: newOutput(t, "stderr")}
 	p.Stdout, p.Stderr = p.out.file, p.err.file
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill() })
@@ -66,8 +61,9 @@ func (r *replica) awaitResult(id, state string) (reason, detail string) {
 
 // Two replicas with a Redis, and two controllers, each at another replica: a job passes
 // both, whichever replica runs it.
-func TestE2E_A08_AdmissionOverTwoReplicas(t *testing.T) {
+func TestA8_AdmissionOverTwoReplicas(t *testing.T) {
 	t.Parallel()
+	shows(t, "A8")
 	redis := storetest.StartServer(t)
 	admission := `admission:
   controllers:
@@ -116,4 +112,46 @@ func TestE2E_A08_AdmissionOverTwoReplicas(t *testing.T) {
 	require.Equal(t, "admission_timeout", reason)
 	require.Contains(t, detail, "admission controller cel is not connected")
 	require.Contains(t, two.err.String()+one.err.String(), "would have refused", "the dry run is told, and nobody obeys it")
+}
+
+// A8: instance, then group, then project, each by another controller, which all must
+// approve. One that is silent costs its own jobs their time, and no others any.
+func TestA8_AllApproveInOrderAndASilentOneDelaysItsOwnJobs(t *testing.T) {
+	t.Parallel()
+	shows(t, "A8")
+	s := newRouterStand(t, `admission:
+  controllers:
+    - {name: four-eyes, scope: project, projects: [7], deadline: 3s}
+    - {name: team, scope: group, groups: [3], deadline: 3s}
+    - {name: image-policy, scope: instance, deadline: 3s}
+`, handPool{"linux", linuxPool + ", capacity_per_instance: 4"})
+	s.machine("b", "linux", "m1", "--capacity", "4")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(`rules: [{name: short, allow: job.timeout <= duration("10m"), reason: ten minutes at most}]`), 0o600))
+	controller(t, "admission-image-policy", s.a().api, "-allow", "ruby:*", "-allow", "rust:*")
+	team := controller(t, "admission-image-policy", s.b().api, "-controller", "team", "-allow", "ruby:*")
+	controller(t, "admission-cel", s.a().api, "-controller", "four-eyes", "-rules", rules)
+
+	ours := func(id, image, limit string) job {
+		return job{"id": id, "script": "true", "project": 7, "groups": []int{1, 3}, "image": image, "timeout": limit}
+	}
+	s.a().submit(ours("good", "ruby:3.3", "1m"), ours("group", "rust:1.90", "1h"), ours("instance", "miner:1", "1h"), ours("project", "ruby:3.3", "1h"))
+	require.Equal(t, []string{"pending", "routing", "pending", "routing", "pending", "routing", "admitted", "assigned", "running", "completed"}, s.b().await("good", "completed").way())
+	for id, says := range map[string]string{
+		"instance": "controller image-policy: image miner:1 is not allowed",
+		"group":    "controller team: image rust:1.90 is not allowed",
+		"project":  "controller four-eyes: ten minutes at most",
+	} {
+		rec := s.b().await(id, "rejected")
+		require.Equal(t, "admission_rejected", rec.Result.Reason)
+		require.Contains(t, rec.Result.Detail, says)
+	}
+
+	require.NoError(t, team.Process.Signal(syscall.SIGSTOP))
+	s.a().submit(ours("waits", "ruby:3.3", "1m"))
+	s.a().submit(job{"id": "other", "script": "true", "project": 8, "groups": []int{4}, "image": "rust:1.90"})
+	rec := s.a().await("waits", "failed")
+	require.True(t, s.a().await("other", "completed").at().Before(rec.at()), "it waited for nobody")
+	require.Equal(t, "admission_timeout", rec.Result.Reason)
+	require.Contains(t, rec.Result.Detail, "controller team")
 }

@@ -13,6 +13,7 @@ import (
 
 func TestA19_JobsGoToTheCheaperCellAndTheirResultsComeBack(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b, c := newCell(t, "a", 1, 1, 1), newCell(t, "b", 2, 2, 9), newCell(t, "c", 2, 2, 3)
 	a.joins(b, b.api)
 	a.joins(c, c.api)
@@ -68,6 +69,7 @@ func TestA19_JobsGoToTheCheaperCellAndTheirResultsComeBack(t *testing.T) {
 // Two cells that are full do not pass jobs to and fro.
 func TestA19_JobsAreHandedOverOnce(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b := newCell(t, "a", 1, 1, 1), newCell(t, "b", 1, 1, 1)
 	a.joins(b, b.api)
 	b.joins(a, a.api)
@@ -97,6 +99,7 @@ func TestA19_JobsAreHandedOverOnce(t *testing.T) {
 // The way between the cells is cut while a job of the one runs in the other.
 func TestA19_CutOffCellsGoOnAlone(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b := newCell(t, "a", 1, 1, 1), newCell(t, "b", 1, 1, 1)
 	way := newCrossing(t, b.api)
 	a.joins(b, way.address())
@@ -136,6 +139,7 @@ func TestA19_CutOffCellsGoOnAlone(t *testing.T) {
 // The control plane that has handed a job over is killed.
 func TestA19_KilledOriginFindsItsJobsAgain(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b := newCell(t, "a", 1, 1, 1), newCell(t, "b", 1, 1, 1)
 	a.lease = 12 * time.Second
 	a.joins(b, b.api)
@@ -178,6 +182,7 @@ func TestA19_KilledOriginFindsItsJobsAgain(t *testing.T) {
 // Of two replicas one links to the other cell. When it is killed, the other one goes on.
 func TestA19_AnotherReplicaOfTheOriginGoesOn(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b := newCell(t, "a", 1, 1, 1), newCell(t, "b", 2, 2, 1)
 	a.lease = 40 * time.Second
 	a.joins(b, b.api)
@@ -206,6 +211,7 @@ func TestA19_AnotherReplicaOfTheOriginGoesOn(t *testing.T) {
 // A cell may have instances launched for others, if it says so.
 func TestA19_ACellGrowsForOthers(t *testing.T) {
 	t.Parallel()
+	shows(t, "A19")
 	a, b, c := newCell(t, "a", 1, 1, 1), newCell(t, "b", 0, 1, 5), newCell(t, "c", 0, 1, 1)
 	b.growth = true
 	a.joins(b, b.api)

@@ -109,6 +109,8 @@ func (r *replica) ended(id string) (record struct {
 // A pool at zero, whose instances are workers in Python: a job starts one, the next job is
 // given to it at once, and when there are no more it is drained and goes.
 func TestC2_AJobStartsAnInstanceWhoseWorkerRunsIt(t *testing.T) {
+	t.Parallel()
+	shows(t, "C2", "C5")
 	api := freeAddress(t)
 	command, err := json.Marshal(pythonWorker(t, "--addr", api, "--plaintext", "--pool", "linux", "--runner-id", "{instance}", "--work-dir", "{work_dir}", "--heartbeat", "0.5"))
 	require.NoError(t, err)
@@ -159,6 +161,8 @@ pools:
 // Pools, queues and what workers have are kept where replicas meet: calls may go to any
 // of them, and a replica that is killed takes nothing with it.
 func TestC9_NothingLivesInOneReplica(t *testing.T) {
+	t.Parallel()
+	shows(t, "C1", "C2", "C9")
 	redis := storetest.StartServer(t)
 	first, second := startReplica(t, coordinated(redis.Addr, "")), startReplica(t, coordinated(redis.Addr, ""))
 	a, b := first.pools(insecure.NewCredentials()), second.pools(insecure.NewCredentials())
@@ -227,6 +231,8 @@ func credentialsOf(t *testing.T, f tlsfiles.Files) credentials.TransportCredenti
 // Over mTLS, with roles: the worker in Python has a certificate, the operator another one,
 // and what there is to call is shown by reflection.
 func TestC4_WorkersAndOperatorsOverMTLS(t *testing.T) {
+	t.Parallel()
+	shows(t, "C4")
 	command := pythonWorker(t)
 	authority := tlstest.New(t, "authority")
 	s := newPKIStand(t, authority, `access:

@@ -23,6 +23,7 @@ import (
 
 func TestA20_ReachIntoARunningJob(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	s := newDebugStand(t, "")
 	a := s.agent("--debug", "on")
 	port := s.serving("serves")
@@ -202,6 +203,7 @@ func (s *debugStand) onATerminal() {
 
 func TestA20_WhoMayAndWhen(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	s := newDebugStand(t, "")
 	a := s.agent("--debug", "on")
 	s.job("runs", "while :; do sleep 0.1; done", "running")

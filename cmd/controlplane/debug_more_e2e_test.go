@@ -25,6 +25,7 @@ import (
 // Without an access section nobody may, and is told what to do.
 func TestA20_NeedsAnAccessSection(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	r := startReplica(t, serving("spillway-provider-fake", "127.0.0.1:0", ""))
 	out, err := r.ctl("job", "exec", "1", "--", "true")
 	require.Error(t, err)
@@ -33,6 +34,7 @@ func TestA20_NeedsAnAccessSection(t *testing.T) {
 
 func TestA20_LimitsOfSessions(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	s := newDebugStand(t, "idle_timeout: 2s, max_duration: 6s, max_bytes: 100000, max_sessions: 3, max_sessions_per_job: 2")
 	s.agent("--debug", "on")
 	s.job("runs", "sleep 1000", "running")
@@ -78,6 +80,7 @@ func TestA20_LimitsOfSessions(t *testing.T) {
 // What goes away under a session ends it with a sentence.
 func TestA20_MachineAndReplicaGoAway(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	s := newDebugStand(t, "")
 	a := s.agent("--debug", "on")
 	s.job("runs", "sleep 1000", "running")
@@ -115,6 +118,7 @@ func TestA20_MachineAndReplicaGoAway(t *testing.T) {
 // theirs, and a session passes all of them.
 func TestA20_WithMutualTLS(t *testing.T) {
 	t.Parallel()
+	shows(t, "A20")
 	authority := tlstest.New(t, "ours")
 	issue := func(name string) tlsfiles.Files {
 		return tlstest.Write(t, t.TempDir(), authority.Issue(t, tlstest.Request{Name: name}), tlstest.Bundle(authority))
@@ -131,14 +135,8 @@ func TestA20_WithMutualTLS(t *testing.T) {
 	}
 	s.far = startReplica(t, secure(s.farConfig()))
 	s.near = startReplica(t, secure(s.config("near", s.redis, "127.0.0.1:0", fmt.Sprintf(", debug: %q", s.web))))
-	a := &agentProcess{exec.Command(filepath.Join(bin, "spillway-agent"), "--router", s.farRunners, "--token-file", s.dir+"/runner", "--work-dir", t.TempDir(),
-		"--debug", "on", "--ca-file", bob.CA, "--cert", bob.Cert, "--key", bob.Key), newOutput(t, "agent")}
-	a.Stdout, a.Stderr = a.log.file, a.log.file
-	require.NoError(t, a.Start())
-	t.Cleanup(func() {
-		_ = a.Process.Kill()
-		_ = a.Wait()
-	})
+	runAgent(t, "--router", s.farRunners, "--token-file", s.dir+"/runner", "--work-dir", t.TempDir(),
+		"--debug", "on", "--ca-file", bob.CA, "--cert", bob.Cert, "--key", bob.Key)
 	by := func(f tlsfiles.Files, args ...string) (string, error) {
 		return s.near.ctl(append([]string{"--ca-file", f.CA, "--cert-file", f.Cert, "--key-file", f.Key}, args...)...)
 	}

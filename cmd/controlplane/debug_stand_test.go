@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -70,14 +69,7 @@ pools:
 func (s *debugStand) agent(args ...string) *agentProcess {
 	s.t.Helper()
 	args = append([]string{"--router", s.farRunners, "--token-file", s.dir + "/runner", "--plaintext", "--capacity", "4", "--stop-grace", "1s", "--work-dir", s.t.TempDir()}, args...)
-	a := &agentProcess{exec.Command(filepath.Join(bin, "spillway-agent"), args...), newOutput(s.t, "agent")}
-	a.Stdout, a.Stderr = a.log.file, a.log.file
-	a.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(s.t, a.Start())
-	s.t.Cleanup(func() {
-		_ = a.Process.Kill()
-		_ = a.Wait()
-	})
+	a := runAgent(s.t, args...)
 	require.Eventually(s.t, func() bool { return a.registered() > 0 }, 20*time.Second, 20*time.Millisecond, "%v", a.log)
 	return a
 }

@@ -159,6 +159,7 @@ func statuses(v gitlabtest.JobView) (all []string) {
 // over nobody polls, then the other does, and no job is lost or run twice.
 func TestTwoReplicasOfWhichThePollerIsKilled(t *testing.T) {
 	t.Parallel()
+	shows(t, "A4")
 	p := newPair(t)
 	ids := p.enqueue(30, "sleep 0.5; echo it ran")
 	require.Eventually(t, func() bool { return p.done(ids) >= 6 && p.everyMachineHasWorked() }, within, 5*poll, "%v\n%v", p.replicas["a"].err, p.replicas["b"].err)

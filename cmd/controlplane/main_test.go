@@ -40,20 +40,47 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		bin = dir
-		for out, pkg := range map[string]string{
-			"controlplane": "./cmd/controlplane", "spillway-agent": "./cmd/agent", "spillwayctl": "./cmd/spillwayctl",
-			"plugins/spillway-provider-local": "./cmd/plugins/local", "plugins/spillway-provider-fake": "./cmd/plugins/fake",
-			"plugins/spillway-provider-ec2asg": "./cmd/plugins/ec2asg", "minirunnerd": "./gitlab/gitlabtest/minirunnerd",
-		} {
-			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
-			cmd.Dir = filepath.Join("..", "..")
-			if text, err := cmd.CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "building %s: %v\n%s", pkg, err, text)
-				return 1
-			}
+		if err := build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
-		return m.Run()
+		code := m.Run()
+		if err := checkRows(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return max(code, 1)
+		}
+		return code
 	}())
+}
+
+// programs are the binaries, and what they are built from.
+var programs = map[string]string{
+	"controlplane": "./cmd/controlplane", "spillway-agent": "./cmd/agent", "spillwayctl": "./cmd/spillwayctl",
+	"plugins/spillway-provider-local": "./cmd/plugins/local", "plugins/spillway-provider-fake": "./cmd/plugins/fake",
+	"plugins/spillway-provider-ec2asg": "./cmd/plugins/ec2asg", "minirunnerd": "./gitlab/gitlabtest/minirunnerd",
+	"admission-image-policy": "./examples/admission-image-policy", "admission-cel": "./examples/admission-cel",
+}
+
+// build makes all of them at once: they share most of what they are made of.
+func build(dir string) error {
+	args := []string{"build", "-o", dir + string(filepath.Separator)}
+	for _, pkg := range programs {
+		args = append(args, pkg)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = filepath.Join("..", "..")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building: %w\n%s", err, text)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "plugins"), 0o700); err != nil {
+		return err
+	}
+	for program, pkg := range programs {
+		if err := os.Rename(filepath.Join(dir, filepath.Base(pkg)), filepath.Join(dir, program)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // output is what a process prints, readable while it runs.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -75,30 +74,15 @@ func (s *pkiStand) do(args ...string) string {
 	return out
 }
 
-// agent is a real machine.
-type agentProcess struct {
-	*exec.Cmd
-	log *output
-}
-
+// agent starts a machine with somebody's files.
 func (s *pkiStand) agent(f tlsfiles.Files) *agentProcess {
 	s.t.Helper()
 	args := []string{"--router", s.runners, "--token-file", s.token, "--capacity", "1", "--ca-file", f.CA, "--work-dir", s.t.TempDir()}
 	if f.Cert != "" {
 		args = append(args, "--cert", f.Cert, "--key", f.Key)
 	}
-	a := &agentProcess{exec.Command(filepath.Join(bin, "spillway-agent"), args...), newOutput(s.t, "agent")}
-	a.Stdout, a.Stderr = a.log.file, a.log.file
-	a.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(s.t, a.Start())
-	s.t.Cleanup(func() {
-		_ = a.Process.Kill()
-		_ = a.Wait()
-	})
-	return a
+	return runAgent(s.t, args...)
 }
-
-func (a *agentProcess) registered() int { return strings.Count(a.log.String(), "msg=registered") }
 
 // job is how a job is.
 func (s *pkiStand) job(id string) (j struct {
@@ -155,6 +139,7 @@ func (s *pkiStand) metricsPage(authority *tlstest.Authority) string {
 // touched; whoever connects anew uses what is new.
 func TestC8_RotationUnderARunningJob(t *testing.T) {
 	t.Parallel()
+	shows(t, "C8")
 	old, next := tlstest.New(t, "old"), tlstest.New(t, "new")
 	s := newPKIStand(t, old, "")
 	a := s.agent(s.machine)
@@ -219,6 +204,7 @@ func (s *pkiStand) restart() {
 // Each kind of wrong certificate, at the person's and the machine's listener.
 func TestC8_WhoIsRefusedAndHow(t *testing.T) {
 	t.Parallel()
+	shows(t, "C8")
 	ours, other := tlstest.New(t, "ours"), tlstest.New(t, "other")
 	s := newPKIStand(t, ours, "")
 	bundle := tlstest.Bundle(ours)

@@ -54,6 +54,8 @@ func (r *replica) ranIn(id string) string {
 }
 
 func TestA7_PrioritiesChangeWithoutARestart(t *testing.T) {
+	t.Parallel()
+	shows(t, "A7")
 	redis := storetest.StartServer(t)
 	path := write(t, nearAndFar(t, redis.Addr, 0, 10))
 	a := startReplicaAt(t, nil, path)

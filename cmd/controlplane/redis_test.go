@@ -126,6 +126,7 @@ func (r *replica) listed(state string) int {
 // C40: Redis stands still while jobs run. Nothing is lost, nothing is ended, and
 // everything goes on by itself afterwards.
 func TestC40_RedisStandsStill(t *testing.T) {
+	t.Parallel()
 	redis := storetest.StartServer(t)
 	r := startReplica(t, localConfig(t, redis.Addr))
 	require.Eventually(t, func() bool { return r.ready() == http.StatusOK }, 10*time.Second, 20*time.Millisecond)
@@ -150,6 +151,7 @@ func TestC40_RedisStandsStill(t *testing.T) {
 // A replica that is killed is followed by another, with a higher epoch, and until
 // then only one of them writes.
 func TestI8_OneReplicaScalesAndAnotherTakesOver(t *testing.T) {
+	t.Parallel()
 	redis := storetest.StartServer(t)
 	config := serving("spillway-provider-fake", "127.0.0.1:0", fmt.Sprintf("store: {redis: {addrs: [%q]}}\ntick: 1s", redis.Addr))
 	a := startReplica(t, config)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -42,6 +41,8 @@ func (r *replica) awaitRunners(pool string, n int) {
 // A6: jobs wait for the better pool while that can grow, and it is what grows; what it
 // can't hold spills over at once.
 func TestA6_JobsWaitForTheBetterPoolAndSpillOverWhenItIsFull(t *testing.T) {
+	t.Parallel()
+	shows(t, "A6")
 	redis := storetest.StartServer(t)
 	config := nearAndFar(t, redis.Addr, 0, 10)
 	config = regexp.MustCompile(`(name: near, capability.*)policy: {min: 1, max: 1}`).ReplaceAllString(config, "${1}spill_after: 1m, policy: {min: 0, max: 1}")
@@ -64,6 +65,8 @@ func TestA6_JobsWaitForTheBetterPoolAndSpillOverWhenItIsFull(t *testing.T) {
 // A6 over replicas: the machine of the better pool is at one replica, that of the other
 // pool at the other one, where the jobs are pushed.
 func TestA6_TheBetterPoolOfAnotherReplicaGoesFirst(t *testing.T) {
+	t.Parallel()
+	shows(t, "A6")
 	redis := storetest.StartServer(t)
 	config := strings.ReplaceAll(nearAndFar(t, redis.Addr, 0, 10), "policy: {min: 1, max: 1}", "policy: {min: 0, max: 1}")
 	runners := regexp.MustCompile(`runners: "([^"]+)"`)
@@ -76,22 +79,14 @@ func TestA6_TheBetterPoolOfAnotherReplicaGoesFirst(t *testing.T) {
 	b.awaitRunners("far", 1)
 	b.must("jobs", "submit", "--id", "long", "--tag", "linux", "--script", "sleep 5")
 	require.Eventually(t, func() bool { return strings.Contains(b.must("jobs", "show", "long", "-o", "json"), "RUNNING") }, 30*time.Second, 50*time.Millisecond, "%v", b.err)
-	require.Contains(t, b.must("jobs", "show", "long", "-o", "json"), `"near"`, "%v %v", near.err, far.err)
+	require.Contains(t, b.must("jobs", "show", "long", "-o", "json"), `"near"`, "%v %v", near.log, far.log)
 	require.Equal(t, "far", b.ranIn("next"), "the better pool is full everywhere")
 }
 
 // startAgent starts a machine by hand.
-func startAgent(t *testing.T, router, pool string) *process {
+func startAgent(t *testing.T, router, pool string) *agentProcess {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("a-token-of-"+pool), 0o600))
-	cmd := exec.Command(filepath.Join(bin, "spillway-agent"), "--router", router, "--token-file", token, "--plaintext", "--work-dir", t.TempDir(), "--label", "zone=here")
-	p := &process{Cmd: cmd, out: newOutput(t, pool+" stdout"), err: newOutput(t, pool+" stderr")}
-	p.Stdout, p.Stderr = p.out.file, p.err.file
-	require.NoError(t, p.Start())
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-	})
-	return p
+	return runAgent(t, "--router", router, "--token-file", token, "--plaintext", "--work-dir", t.TempDir(), "--label", "zone=here")
 }
