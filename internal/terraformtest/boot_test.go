@@ -64,13 +64,20 @@ func TestUserDataOfReplicas(t *testing.T) {
 	_ = userData(t, controlPlaneState(t))
 }
 
-// userData is a script that has no secret in it, runs nothing that was not checked, and
-// that shellcheck finds nothing wrong with.
+// userData is a script that keeps to the rules.
 func userData(t *testing.T, s terraformtest.State) string {
 	t.Helper()
 	script, ok := s.Outputs["user_data"].(string)
 	require.True(t, ok)
 	require.LessOrEqual(t, len(script), 16384, "AWS takes 16 KiB of user data")
+	checkScript(t, script)
+	return script
+}
+
+// checkScript holds what a machine runs at its boot to the rules: it has no secret in it,
+// runs nothing that was not checked, and shellcheck finds nothing wrong with it.
+func checkScript(t *testing.T, script string) {
+	t.Helper()
 	require.NotRegexp(t, pipedToShell, script)
 	require.NotRegexp(t, secretLike, script)
 	require.NotContains(t, script, "not-a-real-token", "the auth token of Redis")
@@ -83,7 +90,6 @@ func userData(t *testing.T, s terraformtest.State) string {
 		out, err := check.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	})
-	return script
 }
 
 // payloads are what the URLs of boot.tftest.hcl lead to: their SHA-256 are in it.

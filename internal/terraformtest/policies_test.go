@@ -123,9 +123,9 @@ func TestPolicyIsTheDocumentedOne(t *testing.T) {
 	}
 }
 
-func golden(t *testing.T, name string, p policy) {
+func golden(t *testing.T, name string, value any) {
 	t.Helper()
-	got, err := json.MarshalIndent(p, "", "  ")
+	got, err := json.MarshalIndent(value, "", "  ")
 	require.NoError(t, err)
 	got = append(got, '\n')
 	path := filepath.Join("testdata", name)

@@ -100,6 +100,13 @@ func (w *Workspace) Folders(without ...string) (folders []string) {
 	return folders
 }
 
+// FoldersOf are the modules and examples that need a provider.
+func (w *Workspace) FoldersOf(provider string) (folders []string) {
+	w.t.Helper()
+	others := w.Folders(provider)
+	return slices.DeleteFunc(w.Folders(), func(folder string) bool { return slices.Contains(others, folder) })
+}
+
 func (w *Workspace) mentions(dir, provider string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*.tf"))
 	require.NoError(w.t, err)
@@ -175,7 +182,7 @@ func (w *Workspace) States(folder, file string) map[string]State {
 	cmd := exec.CommandContext(ctx, w.program, "test", "-json", "-verbose", "-filter="+file)
 	cmd.Dir, cmd.Env = w.Path(folder), w.env
 	out, err := cmd.Output()
-	require.NoError(w.t, err, "terraform test of %s in %s", file, folder)
+	require.NoError(w.t, err, "terraform test of %s in %s:\n%s", file, folder, out)
 	states := map[string]State{}
 	for lines := json.NewDecoder(bytes.NewReader(out)); ; {
 		var line struct {

@@ -1,5 +1,6 @@
 locals {
-  listeners = { runners = 7700, api = 7701 }
+  listeners = { for name, port in local.ports : name => port if name != "metrics" }
+  gitlab    = { for name, port in var.gitlab_ports : name => port if port != null }
 }
 
 # TLS ends at the replicas, so that certificates of clients reach them.
@@ -16,7 +17,7 @@ resource "aws_lb" "internal" {
 resource "aws_lb_target_group" "listeners" {
   for_each = local.listeners
 
-  name                   = "${var.name}-${each.key}"
+  name                   = "${var.name}-${trimprefix(each.key, "job_")}"
   port                   = each.value
   protocol               = "TCP"
   vpc_id                 = var.vpc_id
@@ -57,11 +58,13 @@ resource "aws_security_group" "balancer" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "to_replicas" {
+  for_each = local.ports
+
   security_group_id            = aws_security_group.balancer.id
-  description                  = "Replicas"
+  description                  = "Replicas: ${each.key}"
   ip_protocol                  = "tcp"
-  from_port                    = 7700
-  to_port                      = 7702
+  from_port                    = each.value
+  to_port                      = each.value
   referenced_security_group_id = aws_security_group.replicas.id
 }
 
@@ -74,6 +77,29 @@ resource "aws_vpc_security_group_ingress_rule" "runners" {
   from_port                    = 7700
   to_port                      = 7700
   referenced_security_group_id = each.value
+}
+
+# Runners in mode route ask here for jobs, and go through to GitLab if we are its front.
+resource "aws_vpc_security_group_ingress_rule" "gitlab_runners" {
+  for_each = { for at in setproduct(keys(local.gitlab), keys(var.runner_security_group_ids)) : "${at[0]}-${at[1]}" => { port = local.gitlab[at[0]], from = var.runner_security_group_ids[at[1]] } }
+
+  security_group_id            = aws_security_group.balancer.id
+  description                  = "Runners: ${each.key}"
+  ip_protocol                  = "tcp"
+  from_port                    = each.value.port
+  to_port                      = each.value.port
+  referenced_security_group_id = each.value.from
+}
+
+resource "aws_vpc_security_group_ingress_rule" "webhooks" {
+  for_each = toset(var.gitlab_cidrs)
+
+  security_group_id = aws_security_group.balancer.id
+  description       = "GitLab: webhooks"
+  ip_protocol       = "tcp"
+  from_port         = var.gitlab_ports.gitlab
+  to_port           = var.gitlab_ports.gitlab
+  cidr_ipv4         = each.value
 }
 
 resource "aws_vpc_security_group_ingress_rule" "api" {

@@ -109,11 +109,3 @@ resource "aws_cloudwatch_log_group" "replicas" {
   retention_in_days = var.log_retention_days
   tags              = local.tags
 }
-
-resource "aws_ssm_parameter" "config" {
-  name  = "/spillway/${var.name}/spillway.yaml"
-  type  = "String"
-  tier  = "Advanced" # 8 KiB
-  value = var.config_yaml
-  tags  = local.tags
-}

@@ -8,6 +8,11 @@ output "coordinator_zone_id" {
   value       = aws_lb.internal.zone_id
 }
 
+output "replica_names" {
+  description = "Names by which replicas reach each other, as a certificate has them. Theirs must be for it too, if somebody has the role debug or pools are in mode route."
+  value       = "*.${local.replica_domain}"
+}
+
 output "redis_addr" {
   description = "Address of Redis, for `redis.addrs` of spillway-config."
   value       = "${aws_elasticache_replication_group.redis.primary_endpoint_address}:6379"

@@ -8,6 +8,7 @@ locals {
     CONTROLPLANE_SHA256 = var.controlplane.sha256
     PLUGIN_URL          = var.plugin.url
     PLUGIN_SHA256       = var.plugin.sha256
+    REPLICA_DOMAIN      = local.replica_domain
   }
 
   user_data = join("\n", concat(
@@ -97,7 +98,7 @@ resource "aws_vpc_security_group_egress_rule" "out" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "from_balancer" {
-  for_each = { runners = 7700, api = 7701, metrics = 7702 }
+  for_each = local.ports
 
   security_group_id            = aws_security_group.replicas.id
   description                  = "Load balancer: ${each.key}"
@@ -107,12 +108,15 @@ resource "aws_vpc_security_group_ingress_rule" "from_balancer" {
   referenced_security_group_id = aws_security_group.balancer.id
 }
 
-# Sessions with running jobs (spillwayctl exec) go from one replica to another.
+# Sessions with running jobs (spillwayctl job exec), and jobs of GitLab whose runner asked
+# another replica, go from one to another.
 resource "aws_vpc_security_group_ingress_rule" "between_replicas" {
+  for_each = { for name, port in local.ports : name => port if contains(["api", "job_router"], name) }
+
   security_group_id            = aws_security_group.replicas.id
-  description                  = "Other replicas: api"
+  description                  = "Other replicas: ${each.key}"
   ip_protocol                  = "tcp"
-  from_port                    = 7701
-  to_port                      = 7701
+  from_port                    = each.value
+  to_port                      = each.value
   referenced_security_group_id = aws_security_group.replicas.id
 }

@@ -41,8 +41,8 @@ variable "config_yaml" {
   type        = string
 
   validation {
-    condition     = can(yamldecode(var.config_yaml)) && length(var.config_yaml) <= 8192
-    error_message = "YAML of at most 8192 characters, what a parameter of the advanced tier holds."
+    condition     = can(keys(yamldecode(var.config_yaml)))
+    error_message = "Use YAML whose top is an object."
   }
 }
 
@@ -146,6 +146,31 @@ variable "api_cidrs" {
   description = "Who may reach the API (port 7701): spillwayctl, CI systems."
   type        = list(string)
   default     = []
+}
+
+variable "gitlab_ports" {
+  description = "Ports of `listen.gitlab` and `listen.job_router` in the configuration, such as `{ gitlab = 7703, job_router = 7704 }`. Runners reach both."
+  type = object({
+    gitlab     = optional(number)
+    job_router = optional(number)
+  })
+  default = {}
+
+  validation {
+    condition     = alltrue([for port in [var.gitlab_ports.gitlab, var.gitlab_ports.job_router] : port == null ? true : port > 1023 && port < 65536 && !contains([7700, 7701, 7702], port)])
+    error_message = "Use ports from 1024 to 65535, other than 7700, 7701 and 7702: the service has no right to lower ones."
+  }
+}
+
+variable "gitlab_cidrs" {
+  description = "Where GitLab's webhooks come from (port `gitlab_ports.gitlab`)."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.gitlab_cidrs) == 0 || var.gitlab_ports.gitlab != null
+    error_message = "Nobody listens for webhooks: set gitlab_ports.gitlab."
+  }
 }
 
 variable "log_retention_days" {

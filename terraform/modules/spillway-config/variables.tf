@@ -38,7 +38,7 @@ variable "pools" {
 
   validation {
     condition     = length(distinct([for p in var.pools : jsonencode(p.provider)])) == length(distinct(var.pools[*].provider.name))
-    error_message = "Pools with one provider need the same settings of it (owner, drain and heartbeat timeouts, queue). Pass the first pool's notices to the others."
+    error_message = "Pools with one provider need the same settings of it: project, owner, drain and heartbeat timeouts, queue. Pass the first pool's notices to the others."
   }
 }
 
@@ -59,7 +59,7 @@ variable "policies" {
 }
 
 variable "provider_settings" {
-  description = "More of each provider's `config`, by its name: `{ aws-eu-central-1 = { api_rate = { per_second = 10, burst = 50 } } }`."
+  description = "More of each provider's `config`, by its name: `{ aws-eu-central-1 = { api_rate = { per_second = 10, burst = 50 } } }`, `{ gce-europe-west1 = { api_rate = 20 } }`."
   type        = any
   default     = {}
 
@@ -99,7 +99,7 @@ variable "listen" {
 }
 
 variable "redis" {
-  description = "The section `store.redis`. Null: the store is inside the process, for one replica."
+  description = "The section `store.redis`: the output `redis` of gcp-control-plane, or one of yours. Null: the store is inside the process, for one replica."
   type        = any
   default     = null
 }

@@ -18,10 +18,21 @@ install_pinned() {
   rm -r "$part"
 }
 
+# metadata ITEM: asks the instance metadata service, version 2.
+metadata() {
+  local token
+  token=$(curl --fail --silent --show-error --request PUT --header 'X-aws-ec2-metadata-token-ttl-seconds: 60' \
+    --retry 5 http://169.254.169.254/latest/api/token)
+  curl --fail --silent --show-error --header "X-aws-ec2-metadata-token: $token" --retry 5 "http://169.254.169.254/latest/meta-data/$1"
+}
+
 # The configuration and the secret become files that are replaced as wholes. A replica
 # takes up certificates and tokens when they change, and the configuration on SIGHUP; one
 # that is not valid changes nothing.
 write_reader() {
+  local address replica
+  address=$(metadata local-ipv4)
+  replica=ip-${address//./-}.$REPLICA_DOMAIN
   cat >"$LIB/read-settings" <<'PYTHON'
 #!/usr/bin/env python3
 """Reads a replica's configuration and secret into files in memory, for its user only."""
@@ -31,7 +42,7 @@ import pwd
 import subprocess
 import sys
 
-folder, owner, region, arn, parameter = sys.argv[1:6]
+folder, owner, region, arn, parameter, replica = sys.argv[1:7]
 user = pwd.getpwnam(owner)
 
 
@@ -63,7 +74,8 @@ for name, text in files.items():
     if name.startswith("/") or ".." in name.split("/"):
         sys.exit("the secret names a file elsewhere")
     write(name, text)
-write("spillway.yaml", ask("ssm", "get-parameter", "--name", parameter, "--query", "Parameter.Value"))
+config = ask("ssm", "get-parameter", "--name", parameter, "--query", "Parameter.Value")
+write("spillway.yaml", config.replace("@REPLICA@", replica))
 PYTHON
   chmod 0755 "$LIB/read-settings"
   cat >/etc/systemd/system/spillway-settings.service <<UNIT
@@ -72,10 +84,15 @@ Description=Configuration and secrets of Spillway
 Wants=network-online.target
 After=network-online.target
 
+# The role's rights may come some seconds after the instance.
+StartLimitIntervalSec=0
+
 [Service]
 Type=oneshot
+Restart=on-failure
+RestartSec=15
 ExecStartPre=/usr/bin/install -d -m 0711 $RUN
-ExecStart=$LIB/read-settings $RUN spillway $REGION $SECRET_ARN $CONFIG
+ExecStart=$LIB/read-settings $RUN spillway $REGION $SECRET_ARN $CONFIG $replica
 ExecStartPost=-/usr/bin/systemctl try-reload-or-restart --no-block spillway.service
 UNIT
   cat >/etc/systemd/system/spillway-settings.timer <<'UNIT'
@@ -96,8 +113,10 @@ write_replica() {
   cat >/etc/systemd/system/spillway.service <<UNIT
 [Unit]
 Description=Spillway control plane
-Requires=spillway-settings.service
+# Not Requires: what did not start for want of its settings would not start with them.
+Wants=spillway-settings.service
 After=spillway-settings.service
+StartLimitIntervalSec=0
 
 [Service]
 User=spillway
@@ -105,10 +124,20 @@ ExecStart=/usr/local/bin/controlplane serve --config $RUN/spillway.yaml
 ExecReload=/bin/kill -HUP \$MAINPID
 Restart=always
 RestartSec=5
+# The control plane ends its plugins itself.
+KillMode=mixed
+TimeoutStopSec=60
+LimitNOFILE=65536
+LogsDirectory=spillway
+StateDirectory=spillway
+CapabilityBoundingSet=
 NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
+PrivateDevices=yes
 PrivateTmp=yes
+ProtectHome=yes
+ProtectSystem=strict
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictSUIDSGID=yes
 StandardOutput=append:$LOGS/controlplane.log
 StandardError=inherit
 

@@ -66,6 +66,50 @@ run "shapes" {
   }
 }
 
+# Pools of two clouds are two providers, each with its own plugin and settings.
+run "two_clouds" {
+  variables {
+    pools = [for p in [
+      { name = "spot", cloud = "gce-europe-west1", plugin = "spillway-provider-gcemig", config = { project = "my-project", region = "europe-west1", owner = "ci" } },
+      { name = "on-demand", cloud = "gce-europe-west1", plugin = "spillway-provider-gcemig", config = { project = "my-project", region = "europe-west1", owner = "ci" } },
+      { name = "elsewhere", cloud = "aws-eu-central-1", plugin = "spillway-provider-ec2asg", config = { region = "eu-central-1", owner = "ci" } },
+      ] : {
+      name       = p.name, mode = "orchestrate", group = "spillway-${p.name}", priority = 0, capacity_per_instance = 1
+      capability = { tags = ["linux"], run_untagged = false, protected = false }
+      policy     = { max = 5, idle_count = 0, drain_timeout = "60s" }
+      provider   = { name = p.cloud, plugin = p.plugin, config = jsonencode(p.config) }
+    }]
+    provider_settings = { gce-europe-west1 = { api_rate = 20 } }
+    plugin_sha256     = { spillway-provider-gcemig = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" }
+    redis             = { addrs = ["10.0.0.8:6378"], password_file = "/run/spillway/redis_password", tls = { ca_file = "/run/spillway/redis_ca" } }
+  }
+  assert {
+    condition     = jsonencode(output.groups) == jsonencode({ aws-eu-central-1 = ["spillway-elsewhere"], gce-europe-west1 = ["spillway-on-demand", "spillway-spot"] })
+    error_message = "not each group with its own cloud"
+  }
+  assert {
+    condition     = jsonencode(yamldecode(output.yaml).providers.gce-europe-west1) == jsonencode({ config = { api_rate = 20, groups = ["spillway-on-demand", "spillway-spot"], owner = "ci", project = "my-project", region = "europe-west1" }, plugin = "spillway-provider-gcemig", sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" })
+    error_message = "not what the plugin for Google takes"
+  }
+  assert {
+    condition     = !can(yamldecode(output.yaml).providers.aws-eu-central-1.sha256) && !can(yamldecode(output.yaml).providers.aws-eu-central-1.config.api_rate)
+    error_message = "one cloud has the other's settings"
+  }
+}
+
+run "two_projects_in_one_provider_are_refused" {
+  command = plan
+  variables {
+    pools = [for p in [{ n = "a", project = "my-project" }, { n = "b", project = "another-project" }] : {
+      name       = p.n, mode = "orchestrate", group = p.n, priority = 0, capacity_per_instance = 1
+      capability = { tags = ["linux"], run_untagged = false, protected = false }
+      policy     = { max = 1, idle_count = 0, drain_timeout = "60s" }
+      provider   = { name = "gce-europe-west1", plugin = "spillway-provider-gcemig", config = jsonencode({ project = p.project, region = "europe-west1" }) }
+    }]
+  }
+  expect_failures = [var.pools]
+}
+
 run "observe_needs_gitlab" {
   command = plan
   variables {
