@@ -1,6 +1,6 @@
-// Package manual writes the manual pages and shell completions of a command from
-// the command itself, so that packages carry what --help says.
+// Package manual writes manual pages, shell completions and a description of a command
+// from the command itself, so that packages and documentation say what --help says.
 //
-// No program links it: a release compiles each command once more with a file laid
-// over it that calls WriteAndExit, and runs that.
+// No program links it: whoever needs them compiles the command once more with a file laid
+// over it that calls WriteAndExit or DescribeAndExit, and runs that.
 package manual

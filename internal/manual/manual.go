@@ -47,12 +47,26 @@ func Write(root *cobra.Command, edition Edition, dir string) error {
 
 // WriteAndExit is a whole program: PROGRAM DIR VERSION SECONDS, the last being the
 // edition's date since 1970.
-func WriteAndExit(root *cobra.Command) {
-	if err := write(root, os.Args[1:]); err != nil {
+func WriteAndExit(root *cobra.Command) { exit(write(root, os.Args[1:])) }
+
+// DescribeAndExit is a whole program: PROGRAM DIR. It writes what a command can do for
+// other programs to read: NAME.yaml, and NAME_SUB.yaml for each of its commands.
+func DescribeAndExit(root *cobra.Command) { exit(describe(root, os.Args[1:])) }
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+func describe(root *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("got %d arguments, want DIR", len(args))
+	}
+	root.DisableAutoGenTag = true
+	return doc.GenYamlTree(root, args[0])
 }
 
 func write(root *cobra.Command, args []string) error {

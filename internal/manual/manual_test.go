@@ -51,7 +51,18 @@ func TestWritingTwiceGivesTheSame(t *testing.T) {
 	}
 }
 
+func TestACommandIsDescribedForPrograms(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, describe(tree(), []string{dir}))
+	text, err := os.ReadFile(filepath.Join(dir, "boat_sail.yaml"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "name: boat sail\n")
+	require.Contains(t, string(text), "usage: how fast\n")
+	require.FileExists(t, filepath.Join(dir, "boat.yaml"))
+}
+
 func TestArgumentsAreChecked(t *testing.T) {
+	require.ErrorContains(t, describe(tree(), nil), "want DIR")
 	require.ErrorContains(t, write(tree(), []string{t.TempDir(), "1.2.3"}), "want DIR VERSION SECONDS")
 	require.ErrorContains(t, write(tree(), []string{t.TempDir(), "1.2.3", "today"}), "the date")
 }

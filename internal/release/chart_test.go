@@ -54,6 +54,9 @@ func TestChartRefusesWhatCannotWork(t *testing.T) {
 		"config.pools is empty":   {"--set-json", "config.pools=[]"},
 		"/redis/addrs/0":          {"--set-json", `redis.addrs=["redis"]`},
 		"/replicas":               {"--set", "replicas=0"},
+		"'replica' not allowed":   {"--set", "replica=3"},
+		"/service/gitlabPort":     {"--set", "service.gitlabPort=443"},
+		"jobRouterPort is empty":  {"--set-json", `config.gitlab={"url":"https://gitlab.example.com","route":{"server_url":"grpcs://spillway.example.com:7704"}}`},
 	} {
 		out, err := exec.Command(helm(t), append([]string{"template", "fleet", chart, "--kube-version", kubeVersion, "--values", "testdata/helm-values.yaml"}, args...)...).CombinedOutput()
 		require.Error(t, err, want)
@@ -61,8 +64,9 @@ func TestChartRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-// The configuration that the chart has written is one that the control plane takes.
-func TestChartWritesAValidConfiguration(t *testing.T) {
+// Each replica has a configuration that the control plane takes, with an address of its
+// own for the others.
+func TestChartWritesValidConfigurations(t *testing.T) {
 	f, err := os.Open("testdata/helm-golden.yaml")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -73,7 +77,11 @@ func TestChartWritesAValidConfiguration(t *testing.T) {
 		}
 		require.NoError(t, documents.Decode(&object), "there is no ConfigMap")
 		if object.Kind == "ConfigMap" {
-			requireValid(t, object.Data["spillway.yaml"])
+			require.Len(t, object.Data, 2)
+			for replica, text := range object.Data {
+				require.Contains(t, text, "advertise: "+strings.TrimSuffix(replica, ".yaml")+".fleet-replicas.ci.svc:7701")
+				requireValid(t, text)
+			}
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -65,10 +66,10 @@ func (r *release) packLayout(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeTar(f, entries, r.date); err != nil {
+	if err := errors.Join(writeTar(f, entries, r.date), f.Close()); err != nil {
 		return fmt.Errorf("pack the layout: %w", err)
 	}
-	return f.Close()
+	return nil
 }
 
 // archImage is the image of one architecture: below what seldom changes, above the

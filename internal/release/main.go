@@ -18,8 +18,9 @@ import (
 
 const usage = `Usage: release [-source DIR] [-out DIR] [-arch LIST] -version VERSION
 
-Makes the release of a source folder in -out, which is replaced when everything is
-there. The date in all files is that of $SOURCE_DATE_EPOCH, by default the last commit's.
+Makes the release of a source folder in -out. A release that is there is replaced when
+everything is made; a folder of anything else is left alone. The date in all files is
+that of $SOURCE_DATE_EPOCH, by default the last commit's.
 
 Exit codes: 0 made; 1 failed; 2 usage.
 
@@ -50,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
 	source := flags.String("source", ".", "folder of the source")
-	out := flags.String("out", "dist", "folder that is made, or replaced")
+	out := flags.String("out", "dist", "folder that is made, or a release to be replaced")
 	arches := flags.String("arch", "amd64,arm64", "architectures, as Go names them")
 	version := flags.String("version", "", "such as v1.2.3, or what git describe says")
 	if err := flags.Parse(args); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,9 +34,15 @@ type built struct {
 	sbom     map[string]string // path of each package's list
 }
 
+// errNotARelease is what has something else in it, and is not to be replaced.
+var errNotARelease = errors.New("is neither empty nor a release")
+
 // make makes the release in dir, which stays as it was until everything is there.
 // The work is done elsewhere: a source folder is no place for half of a release.
 func (r *release) make(ctx context.Context, dir string) (err error) {
+	if err := replaceable(dir); err != nil {
+		return err
+	}
 	r.work, err = os.MkdirTemp("", "spillway-release-")
 	if err != nil {
 		return err
@@ -52,6 +59,21 @@ func (r *release) make(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	return os.CopyFS(dir, os.DirFS(r.out))
+}
+
+// replaceable keeps the wrong folder from being emptied.
+func replaceable(dir string) error {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 && !slices.ContainsFunc(files, func(f fs.DirEntry) bool { return f.Name() == sumsFile }) {
+		return fmt.Errorf("%s %w (it has no %s): name another, or remove it", dir, errNotARelease, sumsFile)
+	}
+	return nil
 }
 
 func (r *release) fill(ctx context.Context) error {

@@ -72,7 +72,7 @@ func TestRealProgramsTwiceTheSameBytes(t *testing.T) {
 func TestChecksumsAreRight(t *testing.T) {
 	sha256sum := installedProgram(t, "sha256sum", "SHA256SUMS was not held to sha256sum")
 	folder, _ := dist(t)
-	check := exec.Command(sha256sum, "--check", "--strict", "SHA256SUMS")
+	check := exec.Command(sha256sum, "--check", "--strict", sumsFile)
 	check.Dir = folder
 	out, err := check.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -85,13 +85,26 @@ func TestChecksumsAreRight(t *testing.T) {
 func TestFailureLeavesWhatWasThere(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "dist")
 	require.NoError(t, os.Mkdir(out, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(out, "before"), nil, 0o644))
+	for _, name := range []string{"before", sumsFile} {
+		require.NoError(t, os.WriteFile(filepath.Join(out, name), nil, 0o644))
+	}
 	broken := smallPackages()
 	broken[0].programs[0].from = "./cmd/absent"
 	r := release{source: smallSource(t), version: parseVersion(testVersion), date: testDate, arches: []string{"amd64"}, packages: broken, image: "spillway-control-plane", log: io.Discard}
 	require.ErrorContains(t, r.make(t.Context(), out), "build controlplane")
 	require.FileExists(t, filepath.Join(out, "before"))
 	require.NoDirExists(t, r.work)
+}
+
+// Whoever names the wrong folder keeps what is in it.
+func TestAnotherFolderIsNotReplaced(t *testing.T) {
+	out := t.TempDir()
+	r := release{source: smallSource(t), version: parseVersion(testVersion), date: testDate, log: io.Discard}
+	require.NoError(t, replaceable(out), "it is empty")
+	require.NoError(t, replaceable(filepath.Join(out, "absent")))
+	require.NoError(t, os.WriteFile(filepath.Join(out, "thesis.tex"), nil, 0o644))
+	require.ErrorIs(t, r.make(t.Context(), out), errNotARelease)
+	require.FileExists(t, filepath.Join(out, "thesis.tex"))
 }
 
 func TestDateComesFromTheEnvironment(t *testing.T) {
@@ -106,6 +119,9 @@ func TestDateComesFromTheEnvironment(t *testing.T) {
 
 // What every real command has: pages of itself and its commands, and completions.
 func TestManualOfARealProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED, with -short: compiles a real program anew")
+	}
 	source, err := filepath.Abs(top)
 	require.NoError(t, err)
 	p := packages[1]

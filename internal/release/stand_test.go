@@ -49,7 +49,7 @@ func dist(t *testing.T) (string, version) {
 	if *distFlag != "" {
 		folder, err := filepath.Abs(*distFlag)
 		require.NoError(t, err)
-		require.FileExists(t, filepath.Join(folder, "SHA256SUMS"), "-dist has no release")
+		require.FileExists(t, filepath.Join(folder, sumsFile), "-dist has no release")
 		return folder, parseVersion(*versionFlag)
 	}
 	shared.Do(func() {

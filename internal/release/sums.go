@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 )
 
+// sumsFile is the last thing that a release gets.
+const sumsFile = "SHA256SUMS"
+
 // writeSums lists the checksums of a folder's files, for sha256sum --check.
 func writeSums(folder string) error {
 	files, err := os.ReadDir(folder)
@@ -23,7 +26,7 @@ func writeSums(folder string) error {
 		}
 		fmt.Fprintf(&list, "%x  %s\n", sum, f.Name())
 	}
-	return os.WriteFile(filepath.Join(folder, "SHA256SUMS"), list.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(folder, sumsFile), list.Bytes(), 0o644)
 }
 
 func sumOf(path string) ([]byte, error) {

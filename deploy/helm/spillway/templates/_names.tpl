@@ -23,8 +23,30 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
-{{- /* What the chart itself knows of spillway.yaml. */ -}}
+{{- /* Where replicas are known one by one. */ -}}
+{{- define "spillway.replicas" -}}
+{{ .Release.Name }}-replicas
+{{- end }}
+
+{{- /* Not empty if somebody may reach into running jobs. */ -}}
+{{- define "spillway.debugged" -}}
+{{- if or .Values.config.debug (.Values.config.listen | default dict).debug -}}yes{{- end -}}
+{{- range .Values.config.access -}}
+{{- if has "debug" .roles -}}yes{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What the chart itself knows of spillway.yaml; .replica is the host of one replica. */ -}}
 {{- define "spillway.config" -}}
+{{- if include "spillway.debugged" . }}
+debug:
+  advertise: {{ .replica }}:7701
+{{- end }}
+{{- if (.Values.config.gitlab | default dict).route }}
+gitlab:
+  route:
+    advertise: {{ .replica }}:{{ required "service.jobRouterPort is empty: config.gitlab.route needs it, such as 7704" .Values.service.jobRouterPort }}
+{{- end }}
 listen:
   runners: 0.0.0.0:7700
   api: 0.0.0.0:7701
