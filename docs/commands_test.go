@@ -10,30 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commands are what the documentation may name, and what they are built from.
-var commands = map[string]string{
-	"controlplane": "./cmd/controlplane", "spillwayctl": "./cmd/spillwayctl", "spillway-agent": "./cmd/agent",
-}
-
-// build builds the commands into a folder.
-func build(t *testing.T) (folder string) {
-	t.Helper()
-	folder = t.TempDir()
-	for name, from := range commands {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(folder, name), from)
-		cmd.Dir = ".."
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	return folder
-}
-
 var (
 	code     = regexp.MustCompile("`([^`\n]+)`")
 	indented = regexp.MustCompile(`(?m)^    .*$`)
 	line     = regexp.MustCompile(`(?:^|[\s=/])(controlplane|spillwayctl|spillway-agent)((?:[ \t][^|;&#]*)?)$`)
 	word     = regexp.MustCompile(`^[a-z][a-z-]*$`)
-	flag     = regexp.MustCompile(`^(--[a-z-]+|-[a-z])(?:=|$)`)
+	option   = regexp.MustCompile(`^(--[a-z-]+|-[a-z])(?:=|$)`)
 )
 
 // invocation is a command as a page writes it.
@@ -46,6 +28,9 @@ type invocation struct {
 func invocations(page string) (found []invocation) {
 	var lines []string
 	for _, m := range fence.FindAllStringSubmatch(page, -1) {
+		if m[1] == "hcl" {
+			continue // a name there is a variable of Terraform's
+		}
 		lines = append(lines, strings.Split(strings.ReplaceAll(m[2], "\\\n", " "), "\n")...)
 	}
 	lines = append(lines, indented.FindAllString(fence.ReplaceAllString(page, ""), -1)...)
@@ -54,6 +39,9 @@ func invocations(page string) (found []invocation) {
 	}
 	for _, text := range lines {
 		text, _, _ = strings.Cut(text, " #")
+		if strings.HasPrefix(text, "sha256sum ") {
+			continue // of files
+		}
 		if m := line.FindStringSubmatch(strings.TrimRight(text, " &")); m != nil {
 			found = append(found, invocation{m[1], strings.Fields(m[2])})
 		}
@@ -91,7 +79,7 @@ func (h *helps) check(i invocation) string {
 		return "there is no command " + i.args[0]
 	}
 	for _, arg := range i.args[len(sub):] {
-		if m := flag.FindStringSubmatch(arg); m != nil && !regexp.MustCompile(`(?m)^ +(-\w, )?`+m[1]+`[ ,]`).MatchString(help) {
+		if m := option.FindStringSubmatch(arg); m != nil && !regexp.MustCompile(`(?m)^ +(-\w, )?`+m[1]+`[ ,]`).MatchString(help) {
 			return "there is no flag " + m[1]
 		}
 	}
@@ -103,10 +91,10 @@ func TestCommandsExist(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED, with -short: builds the commands that the documentation names")
 	}
-	h := &helps{t, build(t), map[string]string{}}
-	pages, err := filepath.Glob("*.md")
+	folder, err := programs()
 	require.NoError(t, err)
-	for _, page := range append(pages, "../README.md", "../terraform/README.md") {
+	h := &helps{t, folder, map[string]string{}}
+	for _, page := range append(pages(t), "../terraform/README.md") {
 		for _, i := range invocations(read(t, page)) {
 			if wrong := h.check(i); wrong != "" {
 				t.Errorf("%s: %s %s: %s", page, i.name, strings.Join(i.args, " "), wrong)
@@ -132,9 +120,7 @@ var (
 // Links lead to a file that is there, and to a heading of it. (That files exist is
 // checked for all documents by internal/deptest; headings are not.)
 func TestLinksResolve(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, "../terraform/README.md") {
+	for _, page := range append(pages(t), "../terraform/README.md") {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			file, place, _ := strings.Cut(m[1], "#")
 			if strings.Contains(file, "://") {
