@@ -144,7 +144,7 @@ func requireTest(t *testing.T, name string) {
 
 var (
 	opening = regexp.MustCompile("(?m)^```(.*)$")
-	making  = regexp.MustCompile("(?:^|`|\\n|&& )make ([a-z][a-z-]*)")
+	making  = regexp.MustCompile("(?:^|`|\\n|&& )make ([a-z][a-z0-9-]*)")
 )
 
 // languages are what a block may be in. One without a language would be run by nobody.

@@ -114,7 +114,7 @@ func boot(t *testing.T, mode, script string) {
 			continue
 		}
 		require.Equal(t, payload, m.read(t, filepath.Join("usr/local/bin", name)))
-		require.Contains(t, m.read(t, unit), "Requires=spillway-secret.service")
+		require.Contains(t, m.read(t, unit), "Wants=spillway-secret.service")
 		require.Regexp(t, `systemctl enable --now spillway-secret.timer .*`+name+`\.service`, notes)
 	}
 	m.readSecret(t)

@@ -111,7 +111,7 @@ func bootRunner(t *testing.T, mode, script string) {
 			continue
 		}
 		require.Equal(t, payload, m.read(t, filepath.Join("usr/local/bin", name)))
-		require.Contains(t, m.read(t, unit), "Requires=spillway-secret.service")
+		require.Contains(t, m.read(t, unit), "Wants=spillway-secret.service")
 		require.Regexp(t, `systemctl enable --now spillway-secret.timer .*`+name+`\.service`, notes)
 	}
 	m.readGoogle(t, "usr/local/lib/spillway/read-secret", map[string]string{"spillway-linux": secret}, "projects/my-project/secrets/spillway-linux")

@@ -94,8 +94,13 @@ Description=Configuration and secrets of Spillway
 Wants=network-online.target
 After=network-online.target
 
+# The role's rights may come some seconds after the instance.
+StartLimitIntervalSec=0
+
 [Service]
 Type=oneshot
+Restart=on-failure
+RestartSec=15
 ExecStartPre=/usr/bin/install -d -m 0711 $RUN
 ExecStart=$LIB/read-settings $RUN spillway $SECRET_ID $REDIS_ID $CONFIG_ID $replica
 ExecStartPost=-/usr/bin/systemctl try-reload-or-restart --no-block spillway.service
@@ -118,8 +123,10 @@ write_replica() {
   cat >/etc/systemd/system/spillway.service <<UNIT
 [Unit]
 Description=Spillway control plane
-Requires=spillway-settings.service
+# Not Requires: what did not start for want of its settings would not start with them.
+Wants=spillway-settings.service
 After=spillway-settings.service
+StartLimitIntervalSec=0
 
 [Service]
 User=spillway
@@ -127,10 +134,20 @@ ExecStart=/usr/local/bin/controlplane serve --config $RUN/spillway.yaml
 ExecReload=/bin/kill -HUP \$MAINPID
 Restart=always
 RestartSec=5
+# The control plane ends its plugins itself.
+KillMode=mixed
+TimeoutStopSec=60
+LimitNOFILE=65536
+LogsDirectory=spillway
+StateDirectory=spillway
+CapabilityBoundingSet=
 NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
+PrivateDevices=yes
 PrivateTmp=yes
+ProtectHome=yes
+ProtectSystem=strict
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictSUIDSGID=yes
 StandardOutput=append:$LOGS/controlplane.log
 StandardError=inherit
 

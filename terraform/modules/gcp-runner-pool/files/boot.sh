@@ -93,8 +93,13 @@ Description=Secret of the Spillway pool $POOL
 Wants=network-online.target
 After=network-online.target
 
+# The account's rights may come some seconds after the instance.
+StartLimitIntervalSec=0
+
 [Service]
 Type=oneshot
+Restart=on-failure
+RestartSec=15
 ExecStartPre=/usr/bin/install -d -m 0711 $RUN
 ExecStart=$LIB/read-secret $RUN $OWNER $SECRET_ID
 UNIT
@@ -117,6 +122,10 @@ write_agent() {
   cat >"$LIB/agent" <<'SCRIPT'
 #!/bin/bash
 set -euo pipefail
+if ! [ -e /run/spillway/runner_token ]; then
+  echo 'the secret was not read yet' >&2
+  exit 75 # tried again
+fi
 flags=(--token-file /run/spillway/runner_token --cloud gce)
 if [ -e /run/spillway/ca ]; then flags+=(--ca-file /run/spillway/ca); fi
 if [ -e /run/spillway/cert ]; then flags+=(--cert /run/spillway/cert --key /run/spillway/key); fi
@@ -126,8 +135,10 @@ SCRIPT
   cat >/etc/systemd/system/spillway-agent.service <<UNIT
 [Unit]
 Description=Spillway agent of the pool $POOL
-Requires=spillway-secret.service
+# Not Requires: what did not start for want of its secret would not start with it.
+Wants=spillway-secret.service
 After=spillway-secret.service$1
+StartLimitIntervalSec=0
 
 [Service]
 User=$OWNER
@@ -135,6 +146,7 @@ ExecStart=$LIB/agent --router $ROUTER --capacity $CAPACITY $2
 KillMode=mixed
 TimeoutStopSec=$((DRAIN_SECONDS + 60))
 Restart=on-failure
+RestartSec=5
 RestartPreventExitStatus=64 77
 StandardOutput=append:$LOGS/agent.log
 StandardError=inherit
@@ -172,10 +184,12 @@ TOML
   cat >/etc/systemd/system/gitlab-runner.service <<UNIT
 [Unit]
 Description=GitLab Runner of the pool $POOL
-Requires=spillway-secret.service
+# Not Requires, as for the agent: it is tried again until its configuration is there.
+Wants=spillway-secret.service
 After=spillway-secret.service
 
 [Service]
+ExecStartPre=/usr/bin/test -e $RUN/gitlab-runner.toml
 ExecStart=/usr/local/bin/gitlab-runner run --config $RUN/gitlab-runner.toml --working-directory /var/lib/gitlab-runner --user gitlab-runner
 KillSignal=SIGQUIT
 KillMode=mixed
