@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -238,6 +239,9 @@ func (a *agent) registered(r *runnerv1.Registered) {
 		a.drop(attempt{job.GetJobId(), job.GetAttempt()}, "superseded")
 	}
 	a.heartbeat()
+	// Who has lost a router has lost it together with others, and comes back with them: not
+	// also every heartbeat from then on.
+	a.beat.Reset(rand.N(a.beatEvery))
 }
 
 // heartbeat tells how many jobs run, and results that are due come along with it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -125,4 +126,29 @@ func TestAnOrderThatIsNotRepeatedIsVoid(t *testing.T) {
 	a.registered(&runnerv1.Registered{})
 	require.True(t, a.forget.Stop())
 	require.True(t, f.told[len(f.told)-1].Stop)
+}
+
+// A fleet that has lost its router comes back at once. Its heartbeats must not all come
+// together from then on: in every one of five parts of the interval there are some.
+func TestHeartbeatsOfAFleetThatComesBackAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, fleet = 15 * time.Second, 200
+		began := time.Now()
+		parts := map[int64]int{}
+		for range fleet {
+			a := newAgent(Options{Capacity: 1, Log: slog.New(slog.DiscardHandler)})
+			a.registered(&runnerv1.Registered{HeartbeatEvery: durationpb.New(every)})
+			first := <-a.beat.C
+			parts[int64(first.Sub(began)/(every/5))]++
+			a.heartbeat()
+			second := <-a.beat.C
+			require.Equal(t, every, second.Sub(first), "from then on as often as the router says")
+			a.stopTimers()
+			began = time.Now()
+		}
+		for part := range int64(5) {
+			require.NotZero(t, parts[part], "part %d of %v", part, parts)
+		}
+		require.Len(t, parts, 5, "none comes later than the router says")
+	})
 }
