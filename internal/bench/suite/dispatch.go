@@ -11,8 +11,9 @@ import (
 
 // The targets of dispatching.
 const (
-	minOfPush  = 0.6 // of the same conversation without queue, matching and store
-	minOfAsynq = 2.0 // of the queue that is nearest in what it keeps in Redis
+	minOfPush  = 0.7 // of the same conversation without queue, matching and store
+	minOfAsynq = 3.0 // of the queue that is nearest in what it keeps in Redis
+	minOfNATS  = 1.0 // of a queue that keeps jobs in its own memory and matches nothing
 )
 
 func routerThroughput() Benchmark {
@@ -170,7 +171,8 @@ func addThroughputRows(b *bench, all []*contender, rates []*measure.Series) {
 		b.add(row.Judged(measure.RatioAtLeast(minOfAsynq)))
 	}
 	if r := rates[natsQueue]; r != nil {
-		b.add(measure.Row{Subject: all[own].name + " ÷ NATS", Verdict: measure.Info}.Against(mine, *r))
+		row := measure.Row{Subject: all[own].name + " ÷ NATS"}.Against(mine, *r)
+		b.add(row.Judged(measure.RatioAtLeast(minOfNATS)))
 	}
 	b.add(
 		measure.Exactly("jobs done more than once, "+all[own].name, "jobs", all[own].flaws.repeated, 0),

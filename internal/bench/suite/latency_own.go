@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -218,9 +219,10 @@ func (m *receiver) send(said *runnerv1.RunnerMessage) error {
 	return m.rpc.Send(said)
 }
 
+// The first heartbeat comes at any time, as an agent's does.
 func (m *receiver) beat(ctx context.Context, every time.Duration) {
 	h := &runnerv1.Heartbeat{}
-	for wait(ctx, every) == nil {
+	for next := rand.N(every); wait(ctx, next) == nil; next = every {
 		h.Sequence++
 		if m.send(&runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_Heartbeat{Heartbeat: h}}) != nil {
 			return // listen knows why
