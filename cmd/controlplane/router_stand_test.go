@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -137,8 +138,12 @@ func (a *agentProcess) thaw(t *testing.T)   { a.signal(t, syscall.SIGCONT) }
 
 func (a *agentProcess) signal(t *testing.T, signal syscall.Signal) {
 	t.Helper()
-	for _, pid := range append([]int{a.Process.Pid}, descendants(t, a.Process.Pid)...) {
-		require.NoError(t, syscall.Kill(pid, signal))
+	require.NoError(t, a.Process.Signal(signal))
+	for _, pid := range descendants(t, a.Process.Pid) {
+		// What a script has just run may have ended by itself.
+		if err := syscall.Kill(pid, signal); !errors.Is(err, syscall.ESRCH) {
+			require.NoError(t, err)
+		}
 	}
 }
 
