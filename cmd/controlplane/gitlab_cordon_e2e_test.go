@@ -91,11 +91,22 @@ func (s *gitlabStand) requireIdleRemovals(r *replica) {
 		for i := range jobs {
 			if jobs[i].SystemID == g.instance {
 				began, ended := lifetime(jobs[i])
-				require.False(s.t, began.Before(g.at) && ended.After(g.at), "instance %s was removed at %s with job %d on it: %v", g.instance, g.at, jobs[i].ID, jobs[i].History)
+				require.False(s.t, began.Before(g.at) && ended.After(g.at), "instance %s was removed at %s with job %d on it: %v\n%s", g.instance, g.at, jobs[i].ID, jobs[i].History, r.about(g.instance))
 			}
 		}
 	}
 	s.t.Logf("%d jobs, %d removals", len(jobs), len(gone))
+}
+
+// about is what the control plane has logged of an instance.
+func (r *replica) about(instance string) string {
+	var lines []string
+	for line := range strings.Lines(r.err.String()) {
+		if strings.Contains(line, instance) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // lifetime is when a job ran.
