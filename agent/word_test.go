@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spillway-ci/spillway/agent"
 	"github.com/spillway-ci/spillway/agent/notices"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 )
 
@@ -112,10 +112,7 @@ func TestUnhealthyMachineTellsAndGivesJobsBack(t *testing.T) {
 // A notice that comes while there is no router is not lost: the registration has
 // it, or, if that was on its way already, the first heartbeat.
 func TestNoticeWithoutARouter(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	r := &router{address: port.Addr().String(), streams: make(chan *stream, 16)}
-	require.NoError(t, port.Close())
+	r := &router{address: peertest.FreeAddress(t), streams: make(chan *stream, 16)}
 	_, cloud, _ := told(t, r)
 	tell(t, cloud, notices.Notice{Kind: notices.Spot})
 	r.listen(t, r.address)

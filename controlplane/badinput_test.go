@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillway-ci/spillway/config"
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/scaler/policy"
 	"github.com/spillway-ci/spillway/server"
 )
@@ -131,10 +132,7 @@ func TestBadInput_GitLabDownAtStart(t *testing.T) {
 	project := g.AddProject("team/app")
 	id, _ := g.AddRunner(gitlabtest.RunnerSpec{Tags: []string{"docker"}})
 	api := g.AddAPIToken(gitlabtest.Admin)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := peertest.FreeAddress(t)
 
 	cfg := configure(t, fmt.Sprintf(`{url: "http://%s", api_token: %s, jobs: {every: 1s}}`, address, secretFile(t, api)), fmt.Sprintf(declared, id))
 	requireOnly(t, cfg, "error: gitlab.url: ", "GitLab is not available", "connection refused", "(gitlab_unusable)")
@@ -145,7 +143,7 @@ func TestBadInput_GitLabDownAtStart(t *testing.T) {
 	for range 2 { // the instance that is there may take one
 		g.Enqueue(gitlabtest.JobSpec{Project: project, Tags: []string{"docker"}})
 	}
-	l, err = net.Listen("tcp", address)
+	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	up := &http.Server{Handler: g, ReadHeaderTimeout: within}
 	t.Cleanup(func() { _ = up.Close() })

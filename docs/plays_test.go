@@ -24,7 +24,7 @@ func (s *stage) free() func(text string) string {
 	return func(text string) string {
 		return loopback.ReplaceAllStringFunc(text, func(address string) string {
 			if ports[address] == "" {
-				ports[address] = fmt.Sprintf("127.0.0.1:%d", peertest.FreePort(s.T))
+				ports[address] = peertest.FreeAddress(s.T)
 			}
 			return ports[address]
 		})

@@ -129,7 +129,7 @@ func (s *stage) copy(name string) {
 // at is where something listens that the files have at that address.
 func (s *stage) at(address string) string {
 	if s.ports[address] == "" {
-		s.ports[address] = fmt.Sprintf("127.0.0.1:%d", peertest.FreePort(s))
+		s.ports[address] = peertest.FreeAddress(s)
 	}
 	return s.ports[address]
 }

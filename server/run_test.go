@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/spillway-ci/spillway/config"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	adminv1 "github.com/spillway-ci/spillway/proto/spillway/admin/v1"
 	"github.com/spillway-ci/spillway/server"
 )
@@ -124,19 +125,17 @@ func TestPortInUseNamesTheSetting(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, taken.Close()) }()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, free.Close())
+	free := peertest.FreeAddress(t)
 
 	handler := http.NotFoundHandler()
 	_, err = server.Listen(t.Context(),
-		server.HTTP("listen.metrics", free.Addr().String(), handler, nil),
+		server.HTTP("listen.metrics", free, handler, nil),
 		server.HTTP("listen.api", taken.Addr().String(), handler, nil),
 		server.HTTP("listen.runners", "192.0.2.1:0", handler, nil))
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.ErrorContains(t, err, "listen.api: "+taken.Addr().String()+" is in use by another program; stop it or set listen.api to another address")
 	require.ErrorContains(t, err, "listen.runners: 192.0.2.1:0 is not an address of this machine")
-	l, err := net.Listen("tcp", free.Addr().String())
+	l, err := net.Listen("tcp", free)
 	require.NoError(t, err, "all or none: the free address was given back")
 	require.NoError(t, l.Close())
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +36,7 @@ func TestB7_ADrainedRunnerFinishesTheJobThatGitLabGaveIt(t *testing.T) {
 	first := enqueue()
 
 	d := startDrainer(t)
-	metrics := net.JoinHostPort("127.0.0.1", strconv.Itoa(peertest.FreePort(t)))
+	metrics := peertest.FreeAddress(t)
 	p := startProcess(t, append(withToken, "GITLAB_RUNNER_TOKEN="+runnerToken),
 		"--router", d.address, "--plaintext", "--instance-id", "i-1", "--sidecar", "--runner-metrics", "http://"+metrics+"/metrics",
 		"--runner-metrics-every", "100ms", "--exec", "--",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -101,7 +102,7 @@ type cell struct {
 func newCell(t *testing.T, name string, least, most int, cost float64) *cell {
 	t.Helper()
 	c := &cell{
-		t: t, name: name, number: 1, api: freeAddress(t), runners: freeAddress(t), redis: storetest.StartServer(t).Addr, least: least, most: most, cost: cost,
+		t: t, name: name, number: 1, api: peertest.FreeAddress(t), runners: peertest.FreeAddress(t), redis: storetest.StartServer(t).Addr, least: least, most: most, cost: cost,
 		lease: 4 * time.Second, endWithin: 8 * time.Second, spillAfter: time.Second, path: filepath.Join(t.TempDir(), name+".yaml"),
 	}
 	c.token = filepath.Join(t.TempDir(), "token")
@@ -114,7 +115,7 @@ func (c *cell) another() *cell {
 	c.t.Helper()
 	r := *c
 	r.number++
-	r.api, r.runners, r.path = freeAddress(c.t), freeAddress(c.t), filepath.Join(c.t.TempDir(), "another.yaml")
+	r.api, r.runners, r.path = peertest.FreeAddress(c.t), peertest.FreeAddress(c.t), filepath.Join(c.t.TempDir(), "another.yaml")
 	return &r
 }
 

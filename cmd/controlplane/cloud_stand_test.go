@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/spillway-ci/spillway/internal/asgstub"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	jobsv1 "github.com/spillway-ci/spillway/proto/spillway/jobs/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 	"github.com/spillway-ci/spillway/store"
@@ -67,7 +68,7 @@ func newCloudStand(t *testing.T, change func(*asgstub.GroupConfig)) *cloudStand 
 	s := &cloudStand{
 		t: t, cloud: asgstub.New(asgstub.Options{}), diary: diary{filepath.Join(dir, "diary")},
 		redis: storetest.StartServer(t).Addr, token: filepath.Join(dir, "token"),
-		routers: []string{freeAddress(t), freeAddress(t)},
+		routers: []string{peertest.FreeAddress(t), peertest.FreeAddress(t)},
 	}
 	require.NoError(t, os.WriteFile(s.token, []byte(runnerToken), 0o600))
 	s.mu.machines, s.mu.ended = map[string]*machine{}, map[string]asgstub.Cause{}

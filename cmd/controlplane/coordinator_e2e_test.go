@@ -25,6 +25,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	"github.com/spillway-ci/spillway/internal/tlsfiles/tlstest"
 	coordinatorpb "github.com/spillway-ci/spillway/proto/coordinator"
@@ -111,7 +112,7 @@ func (r *replica) ended(id string) (record struct {
 func TestC2_AJobStartsAnInstanceWhoseWorkerRunsIt(t *testing.T) {
 	t.Parallel()
 	shows(t, "C2", "C5")
-	api := freeAddress(t)
+	api := peertest.FreeAddress(t)
 	command, err := json.Marshal(pythonWorker(t, "--addr", api, "--plaintext", "--pool", "linux", "--runner-id", "{instance}", "--work-dir", "{work_dir}", "--heartbeat", "0.5"))
 	require.NoError(t, err)
 	r := startReplica(t, fmt.Sprintf(`listen: {runners: "127.0.0.1:0", api: %q, metrics: "127.0.0.1:0"}

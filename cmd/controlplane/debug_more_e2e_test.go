@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	"github.com/spillway-ci/spillway/internal/tlsfiles/tlstest"
 	"github.com/spillway-ci/spillway/store/storetest"
@@ -124,7 +125,7 @@ func TestA20_WithMutualTLS(t *testing.T) {
 		return tlstest.Write(t, t.TempDir(), authority.Issue(t, tlstest.Request{Name: name}), tlstest.Bundle(authority))
 	}
 	server, ann, bob := issue("server"), issue("ann"), issue("bob")
-	s := &debugStand{t: t, dir: t.TempDir(), web: freeAddress(t), farRunners: freeAddress(t), redis: storetest.StartServer(t).Addr}
+	s := &debugStand{t: t, dir: t.TempDir(), web: peertest.FreeAddress(t), farRunners: peertest.FreeAddress(t), redis: storetest.StartServer(t).Addr}
 	for name, token := range map[string]string{"runner": "a-token-of-linux", "debugger": "a-token-of-debugger", "pusher": "a-token-of-pusher"} {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(token), 0o600))
 	}
@@ -140,7 +141,7 @@ func TestA20_WithMutualTLS(t *testing.T) {
 	by := func(f tlsfiles.Files, args ...string) (string, error) {
 		return s.near.ctl(append([]string{"--ca-file", f.CA, "--cert-file", f.Cert, "--key-file", f.Key}, args...)...)
 	}
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(peertest.FreeAddress(t))
 	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/access"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -37,7 +38,7 @@ func (s *debugStand) farConfig() string { return s.config("far", s.redis, s.farR
 
 func newDebugStand(t *testing.T, debug string) *debugStand {
 	t.Helper()
-	s := &debugStand{t: t, dir: t.TempDir(), web: freeAddress(t), farRunners: freeAddress(t), debugSection: debug}
+	s := &debugStand{t: t, dir: t.TempDir(), web: peertest.FreeAddress(t), farRunners: peertest.FreeAddress(t), debugSection: debug}
 	for name, token := range map[string]string{"runner": "a-token-of-linux", "debugger": "a-token-of-debugger", "pusher": "a-token-of-pusher"} {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(token), 0o600))
 	}
@@ -141,7 +142,7 @@ func (s *debugStand) awaitAudit(replica, action, object string, words ...string)
 // serving is a job that serves HTTP and gRPC, and its port.
 func (s *debugStand) serving(id string) (port string) {
 	s.t.Helper()
-	_, port, err := net.SplitHostPort(freeAddress(s.t))
+	_, port, err := net.SplitHostPort(peertest.FreeAddress(s.t))
 	require.NoError(s.t, err)
 	self, err := os.Executable()
 	require.NoError(s.t, err)

@@ -57,7 +57,7 @@ func startPrometheus(t *testing.T, queue string) *prometheus {
 	t.Helper()
 	program := peertest.Program(t, "prometheus", "no pool was scaled by a real Prometheus")
 	dir := t.TempDir()
-	p := &prometheus{t: t, url: "http://" + freeAddress(t), targets: filepath.Join(dir, "runners.json")}
+	p := &prometheus{t: t, url: "http://" + peertest.FreeAddress(t), targets: filepath.Join(dir, "runners.json")}
 	p.scrape(nil)
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `global: {scrape_interval: 500ms, scrape_timeout: 500ms}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
 	"github.com/spillway-ci/spillway/gitlab/route"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -81,7 +81,7 @@ func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{gitlabCloud: newGitLabCloud(t), replicas: map[string]*replica{}}
 	p.redis = storetest.StartServer(t).Addr
-	addresses := map[string][2]string{"a": {freeAddress(t), freeAddress(t)}, "b": {freeAddress(t), freeAddress(t)}}
+	addresses := map[string][2]string{"a": {peertest.FreeAddress(t), peertest.FreeAddress(t)}, "b": {peertest.FreeAddress(t), peertest.FreeAddress(t)}}
 	p.front = "http://" + balance(t, addresses["a"][0], addresses["b"][0])
 	routers := balance(t, addresses["a"][1], addresses["b"][1])
 	p.router = true
@@ -126,8 +126,9 @@ func (p *pair) done(ids []int64) (n int) {
 // the replicas.
 func (p *pair) everyMachineHasWorked() bool {
 	worked := map[string]bool{}
-	for _, j := range p.gitlab.Jobs() {
-		worked[j.SystemID] = worked[j.SystemID] || slices.Contains(statuses(j), gitlabtest.Running)
+	jobs := p.gitlab.Jobs()
+	for i := range jobs {
+		worked[ranOn(&jobs[i])] = true
 	}
 	for _, in := range p.cloud.Existing(linux) {
 		if !worked[in.ID] {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
 	"github.com/spillway-ci/spillway/gitlab/jobrouter"
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 // gitlabStand is a stand-in of GitLab with one project and one runner, whose machines
@@ -38,7 +39,7 @@ type gitlabStand struct {
 
 func newGitLabStand(t *testing.T, o gitlabtest.Options) *gitlabStand {
 	t.Helper()
-	s := &gitlabStand{t: t, gitlab: gitlabtest.New(o), dir: t.TempDir(), listen: freeAddress(t), jobRouter: freeAddress(t)}
+	s := &gitlabStand{t: t, gitlab: gitlabtest.New(o), dir: t.TempDir(), listen: peertest.FreeAddress(t), jobRouter: peertest.FreeAddress(t)}
 	server := httptest.NewServer(s.gitlab)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
@@ -84,7 +85,7 @@ func (s *gitlabStand) config(f fleet, listen, jobRouter string) string {
 	if f.replica != "" {
 		store += "replica: " + f.replica + "\n"
 	}
-	runners := freeAddress(s.t)
+	runners := peertest.FreeAddress(s.t)
 	provider := f.provider
 	if provider == "" {
 		provider = s.processes(f, runners)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	"github.com/spillway-ci/spillway/internal/tlsfiles/tlstest"
 	"github.com/spillway-ci/spillway/store/storetest"
@@ -35,7 +36,7 @@ type pkiStand struct {
 
 func newPKIStand(t *testing.T, a *tlstest.Authority, more string) *pkiStand {
 	t.Helper()
-	s := &pkiStand{t: t, runners: freeAddress(t), token: filepath.Join(t.TempDir(), "token")}
+	s := &pkiStand{t: t, runners: peertest.FreeAddress(t), token: filepath.Join(t.TempDir(), "token")}
 	require.NoError(t, os.WriteFile(s.token, []byte("a-token-of-linux"), 0o600))
 	for files, name := range map[*tlsfiles.Files]string{&s.server: "server", &s.machine: "machine", &s.human: "human"} {
 		*files = tlstest.Write(t, t.TempDir(), a.Issue(t, tlstest.Request{Name: name}), tlstest.Bundle(a))

@@ -12,13 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
 // nearAndFar is two pools of one capability, of which one instance each is always there.
 func nearAndFar(t *testing.T, redis string, near, far int) string {
 	t.Helper()
-	runners := freeAddress(t)
+	runners := peertest.FreeAddress(t)
 	groups, pools := "", ""
 	for _, pool := range []struct {
 		name     string

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -72,20 +72,12 @@ func (r *replica) ready() int {
 	return resp.StatusCode
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // localConfig is one pool of local processes on a Redis.
 func localConfig(t *testing.T, redis string) string {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("a-token-of-a-test"), 0o600))
-	runners := freeAddress(t)
+	runners := peertest.FreeAddress(t)
 	return fmt.Sprintf(`listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0"}
 store: {redis: {addrs: [%q]}}
 tick: 500ms

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -43,7 +44,7 @@ func newRouterStand(t *testing.T, more string, pools ...handPool) *routerStand {
 	t.Helper()
 	s := &routerStand{
 		t: t, dir: t.TempDir(), redis: storetest.StartServer(t).Addr, pools: pools, more: more,
-		runners: map[string]string{"a": freeAddress(t), "b": freeAddress(t)}, replicas: map[string]*replica{},
+		runners: map[string]string{"a": peertest.FreeAddress(t), "b": peertest.FreeAddress(t)}, replicas: map[string]*replica{},
 	}
 	for _, p := range pools {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, p.name), []byte("a-token-of-"+p.name), 0o600))

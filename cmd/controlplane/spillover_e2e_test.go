@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -70,7 +71,7 @@ func TestA6_TheBetterPoolOfAnotherReplicaGoesFirst(t *testing.T) {
 	redis := storetest.StartServer(t)
 	config := strings.ReplaceAll(nearAndFar(t, redis.Addr, 0, 10), "policy: {min: 1, max: 1}", "policy: {min: 0, max: 1}")
 	runners := regexp.MustCompile(`runners: "([^"]+)"`)
-	elsewhere := freeAddress(t)
+	elsewhere := peertest.FreeAddress(t)
 	a := startReplica(t, config)
 	near := startAgent(t, runners.FindStringSubmatch(config)[1], "near")
 	a.awaitRunners("near", 1)

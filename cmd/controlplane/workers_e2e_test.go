@@ -186,7 +186,7 @@ func TestC5_TheWorkersPart(t *testing.T) {
 func TestC3_OneWorkerIsKeptIdle(t *testing.T) {
 	t.Parallel()
 	shows(t, "C3")
-	api := freeAddress(t)
+	api := peertest.FreeAddress(t)
 	command, err := json.Marshal(pythonWorker(t, "--addr", api, "--plaintext", "--pool", "linux", "--runner-id", "{instance}", "--work-dir", "{work_dir}", "--heartbeat", "0.5"))
 	require.NoError(t, err)
 	redis := storetest.StartServer(t)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -283,10 +285,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	addr := peertest.FreeAddress(t)
 	for _, args := range []string{"pools", "jobs list", "jobs submit --script x", "explain x"} {
 		code, out, errs := ctl(t, addr, "", strings.Fields(args)...)
 		require.Equal(t, exitUnreachable, code, args)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/scaler/evidence"
 )
 
@@ -275,10 +275,7 @@ func TestC12_SilentRunnersSayNothing(t *testing.T) {
 	require.Contains(t, s.Err, "doesn't answer in time")
 	require.Equal(t, kept.Jobs, scrapeOf(t, e, "i-1").Jobs)
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	other := run(t, collect.ExporterPool{Targets: map[string]string{"i-1": l.Addr().String()}})
+	other := run(t, collect.ExporterPool{Targets: map[string]string{"i-1": peertest.FreeAddress(t)}})
 	s = statusOf(t, other, func(s collect.SourceStatus) bool { return s.Err != "" })
 	require.Contains(t, s.Err, "connection refused")
 	require.Empty(t, other.Scrapes("blue"), "it never answered")

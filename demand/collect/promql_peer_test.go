@@ -85,7 +85,7 @@ func startPrometheus(t *testing.T, targets ...string) (url string) {
 	text := fmt.Sprintf("global: {scrape_interval: %s, scrape_timeout: %[1]s}\nscrape_configs:\n- job_name: all\n  static_configs: [{targets: ['%s']}]\n",
 		scrapeEvery, strings.Join(targets, "','"))
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
-	address := fmt.Sprintf("127.0.0.1:%d", peertest.FreePort(t))
+	address := peertest.FreeAddress(t)
 	cmd := exec.Command(program, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")
 	peertest.Start(t, cmd, func() error {
 		resp, err := http.Get("http://" + address + "/-/ready")

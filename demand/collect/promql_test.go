@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/plugin-sdk"
 	"github.com/spillway-ci/spillway/scaler"
 )
@@ -168,10 +168,7 @@ func TestC12_AServerThatIsAwaySaysNothing(t *testing.T) {
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
 	require.ErrorContains(t, err, "doesn't answer in time")
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	_, err = prometheus(t, collect.PrometheusOptions{URL: "http://" + l.Addr().String()}).Count(t.Context())
+	_, err = prometheus(t, collect.PrometheusOptions{URL: "http://" + peertest.FreeAddress(t)}).Count(t.Context())
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
 	require.ErrorContains(t, err, "connection refused")
 }

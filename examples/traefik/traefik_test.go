@@ -103,7 +103,7 @@ func TestTraefikSendsOnePathToSpillway(t *testing.T) {
 	})
 	file := filepath.Join(dir, "dynamic.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	address := fmt.Sprintf("127.0.0.1:%d", peertest.FreePort(t))
+	address := peertest.FreeAddress(t)
 	cmd := exec.Command(traefik, "--entrypoints.web.address="+address, "--providers.file.filename="+file,
 		"--global.checknewversion=false", "--global.sendanonymoususage=false")
 	cmd.Dir = dir

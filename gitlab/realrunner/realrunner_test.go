@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest/minirunner"
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest/scriptrouter"
 	"github.com/spillway-ci/spillway/gitlab/realrunner"
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 const (
@@ -183,7 +184,7 @@ func TestQUITLetsARealRunnerFinish(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "gate")
 	id := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{"until [ -e " + gate + " ]; do sleep 0.1; done"}})
 	second := l.Enqueue(gitlabtest.JobSpec{Project: l.project})
-	metrics := freeAddress(t)
+	metrics := peertest.FreeAddress(t)
 	p := l.start(binary, func(o *realrunner.Options) { o.Metrics = metrics })
 	l.wait(id, gitlabtest.Running)
 	require.Eventually(t, func() bool { return strings.Contains(scrape(metrics), "gitlab_runner_jobs{") }, patience, 50*time.Millisecond)
@@ -271,14 +272,6 @@ func headers(c gitlabtest.Call) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
 }
 
 func scrape(address string) string {

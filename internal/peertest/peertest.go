@@ -1,14 +1,17 @@
 package peertest
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/internal/freeport"
 )
 
 // Program returns the path of a program, or skips the test: without is what is
@@ -67,13 +70,22 @@ func Start(t testing.TB, cmd *exec.Cmd, alive func() error) {
 	}
 }
 
-// FreePort is a loopback port that nobody listens on.
+// FreePort is a loopback port that nobody listens on, another one with each call.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find(func(port int) bool {
+		_, before := given.LoadOrStore(port, true)
+		return before
+	})
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	require.True(t, ok, fmt.Sprintf("%T", l.Addr()))
-	return addr.Port
+	return port
+}
+
+// given are the ports that tests of this process have.
+var given sync.Map
+
+// FreeAddress is a loopback address that nobody listens on, another one with each call.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 // within bounds every wait [time]; poll is how often a test looks again.
@@ -226,12 +227,7 @@ func (v *service) String() string {
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { require.NoError(t, l.Close()) }()
-		addr, ok := l.Addr().(*net.TCPAddr)
-		require.True(t, ok)
-		ports = append(ports, addr.Port)
+		ports = append(ports, peertest.FreePort(t))
 	}
 	return ports
 }

@@ -61,7 +61,7 @@ func TestAsksForPort(t *testing.T) {
 	require.False(t, asksForPort(nil))
 }
 
-// The kernel may name a port again that an instance has and does not listen on yet.
+// A port may be found again that an instance has and does not listen on yet.
 func TestPortsAreNotGivenTwice(t *testing.T) {
 	p, g := waiting(t, 0)
 	for i := range 200 {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 const (
@@ -56,7 +58,7 @@ func StartServer(tb testing.TB, args ...string) *Server {
 		tb.Skip("SKIPPED: redis-server is not installed; install it, or run these tests in CI")
 	}
 	for range startAttempts {
-		port := strconv.Itoa(freePort(tb))
+		port := strconv.Itoa(peertest.FreePort(tb))
 		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), path: path, args: append(slices.Clone(args),
 			"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(),
 			"--save", "", "--appendonly", "no", "--daemonize", "no",
@@ -123,19 +125,6 @@ func (s *Server) waitUntilUp() bool {
 	}
 }
 
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("looking for a free port: %v", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		tb.Fatalf("looking for a free port: %v", err)
-	}
-	return port
-}
-
 // StartSentinel starts a master and one Sentinel that watches it, and returns the
 // Sentinel's address.
 func StartSentinel(tb testing.TB, master string) (addr string) {
@@ -153,7 +142,7 @@ func StartSentinel(tb testing.TB, master string) (addr string) {
 func StartCluster(tb testing.TB) (addrs []string) {
 	tb.Helper()
 	for range clusterNodes {
-		addrs = append(addrs, StartRedis(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(freePort(tb)),
+		addrs = append(addrs, StartRedis(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(peertest.FreePort(tb)),
 			"--cluster-node-timeout", "5000"))
 	}
 	must := func(addr string, args ...string) {

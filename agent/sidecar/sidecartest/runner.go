@@ -1,7 +1,6 @@
 package sidecartest
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +27,7 @@ type Runner struct {
 // New returns a runner that isn't started: it takes three jobs at once, and has none.
 func New(t *testing.T) *Runner {
 	t.Helper()
-	r := &Runner{Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(peertest.FreePort(t))), dir: t.TempDir()}
+	r := &Runner{Address: peertest.FreeAddress(t), dir: t.TempDir()}
 	r.Jobs(t, 0)
 	t.Cleanup(func() {
 		if pid := r.PID(); pid != 0 {

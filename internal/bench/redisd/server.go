@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway/internal/bench/child"
+	"github.com/spillway-ci/spillway/internal/freeport"
 )
 
 // ErrNotInstalled is a redis-server that is not there.
@@ -58,7 +59,7 @@ func Start(ctx context.Context) (*Server, error) {
 }
 
 func launch(path string) (*Server, error) {
-	port, err := freePort()
+	port, err := freeport.Find(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +79,6 @@ func launch(path string) (*Server, error) {
 		_ = s.cmd.Wait() // it is killed in the end, which is no news
 	}()
 	return s, nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
 }
 
 // answers waits for the first answer; false when the server ended or took too long.

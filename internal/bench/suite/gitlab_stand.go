@@ -3,18 +3,19 @@ package suite
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/spillway-ci/spillway/controlplane"
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
 	"github.com/spillway-ci/spillway/internal/asgstub"
 	"github.com/spillway-ci/spillway/internal/bench/redisd"
+	"github.com/spillway-ci/spillway/internal/freeport"
 )
 
 // The variables that control planes read their secrets from.
@@ -241,9 +242,6 @@ func (g *gitlabServer) stop() {
 
 // freeAddress is one that is free now, for those who must know it before they listen.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("looking for a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
+	port, err := freeport.Find(nil)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
