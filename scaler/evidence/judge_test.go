@@ -308,11 +308,15 @@ func TestABookThatBeganLaterProvesLess(t *testing.T) {
 	require.False(t, late(func(f *Facts) { f.Scrapes = map[string]Scrape{"i-1": {At: ago(time.Second), Jobs: 1}} }))
 	require.False(t, late(func(f *Facts) { f.Scrapes = map[string]Scrape{"i-1": {At: ago(time.Minute)}} }))
 	require.False(t, late(func(f *Facts) { f.Runners = map[string]Runner{"7": whole} }), "GitLab's list alone may be wrong once")
-	require.True(t, late(func(f *Facts) { f.Runners, f.BookSince = map[string]Runner{"7": whole}, ago(bookGrace) }))
-	require.False(t, late(func(f *Facts) {
-		f.Runners, f.BookSince = map[string]Runner{"7": {At: t0, Whole: true, Running: 1, BySystem: map[string]int{"s-1": 1}}}, ago(bookGrace)
-		f.Instances[0].LaunchedAt = ago(3 * time.Hour)
-	}))
+	listed := func(bySystem map[string]int) bool {
+		return late(func(f *Facts) {
+			f.BookSince, f.Instances[0].LaunchedAt = ago(bookGrace), ago(3*time.Hour)
+			f.Runners = map[string]Runner{"7": {At: t0, Whole: true, Running: len(bySystem), BySystem: bySystem}}
+		})
+	}
+	require.True(t, listed(nil))
+	require.False(t, listed(map[string]int{"s-1": 1}))
+	require.False(t, listed(map[string]int{"s-2": 1}), "the job that s-2 asked for may have gone to this one")
 	require.False(t, late(func(f *Facts) { f.Routed[0].Machine.RegisteredAt = t0 }), "it asks, and has two places")
 	require.True(t, late(func(f *Facts) { f.Routed[0].Machine.RegisteredAt, f.Capacity = t0, 1 }), "it asks, and has one place")
 	require.True(t, late(func(f *Facts) {

@@ -101,7 +101,9 @@ func (j *judge) provenByBook(m *router.Machine, r *Routed, systems []string) {
 		m.HeartbeatAt = j.proof(r.ReadAt, at)
 		return
 	}
-	if j.gitlab.whole && j.gitlab.unnamed == 0 && j.bookSettled() {
+	// GitLab names the machine whose question got a job. One that was ordered to drain by
+	// then has left it to another, so that a job that nobody else tells of may be here.
+	if j.gitlab.whole && j.gitlab.unnamed == 0 && j.gitlab.running <= j.account.jobs && j.bookSettled() {
 		m.HeartbeatAt = j.proof(r.ReadAt, j.gitlab.at)
 	}
 }
