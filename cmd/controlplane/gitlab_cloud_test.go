@@ -79,14 +79,12 @@ func newGitLabCloud(t *testing.T, hooks ...asgstub.HookConfig) *gitlabCloud {
 // when its replica was killed is tried again after that.
 const ackWithin = 20 * time.Second
 
-// working is how many jobs run on an instance, as GitLab has it.
-func (s *gitlabCloud) working(instance string) (n int) {
-	for _, j := range s.gitlab.Jobs() {
-		if j.SystemID == instance && j.Status == gitlabtest.Running {
-			n++
-		}
+// working is how many jobs run on an instance, by its runner's own word.
+func (s *gitlabCloud) working(instance string) int {
+	if v := s.machines()[instance]; v != nil {
+		return v.runner.Stats().Running
 	}
-	return n
+	return 0
 }
 
 // observe starts and ends the machines.

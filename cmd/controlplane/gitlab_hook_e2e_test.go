@@ -32,7 +32,7 @@ func TestObserveDrainsByTheGroupsHook(t *testing.T) {
 	require.Equal(t, 2, s.cloud.CountOf(completeHook), "each of the two waited for its hook")
 	busy, _ := s.gitlab.Job(long[0])
 	require.Equal(t, gitlabtest.Running, busy.Status)
-	require.Equal(t, busy.SystemID, s.cloud.Existing(linux)[0].ID, "the busy one stays")
+	require.Equal(t, ranOn(&busy), s.cloud.Existing(linux)[0].ID, "the busy one stays")
 
 	touch(t, release)
 	s.awaitSuccess(r, long, "it ran")

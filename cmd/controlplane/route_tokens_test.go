@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -49,7 +50,7 @@ func newTokenStandOf(t *testing.T, replicas []string, gitlab, more string, pools
 		at: map[string][2]string{}, replicas: map[string]*replica{},
 	}
 	for _, name := range replicas {
-		s.at[name] = [2]string{freeAddress(t), freeAddress(t)}
+		s.at[name] = [2]string{peertest.FreeAddress(t), peertest.FreeAddress(t)}
 	}
 	s.redis = storetest.StartServer(t).Addr
 	groups, list := "", ""
@@ -116,7 +117,7 @@ func (s *tokenStand) ranAt(id int64) (system string, waited time.Duration) {
 			waited = change.At.Sub(view.History[0].At)
 		}
 	}
-	return view.SystemID, waited
+	return ranOn(&view), waited
 }
 
 func (r *replica) metricsText() string {
