@@ -21,6 +21,7 @@ const patience = 10 * time.Second
 // each direction.
 type fakeTunnel struct {
 	up, down chan *debugv1.Frame
+	full     chan struct{} // closed: it takes no more
 	over     chan struct{}
 	once     sync.Once
 	cause    error
@@ -28,13 +29,15 @@ type fakeTunnel struct {
 }
 
 func newFakeTunnel() *fakeTunnel {
-	return &fakeTunnel{up: make(chan *debugv1.Frame), down: make(chan *debugv1.Frame), over: make(chan struct{}), where: Where{"m", "linux", 2, "r1"}}
+	return &fakeTunnel{up: make(chan *debugv1.Frame), down: make(chan *debugv1.Frame), full: make(chan struct{}), over: make(chan struct{}), where: Where{"m", "linux", 2, "r1"}}
 }
 
 func (f *fakeTunnel) Send(m *debugv1.Frame) error {
 	select {
 	case f.up <- m:
 		return nil
+	case <-f.full:
+		return io.EOF
 	case <-f.over:
 		return f.cause
 	}

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -195,6 +196,10 @@ var httpCodes = map[codes.Code]int{
 
 // refuse answers a request that did not come to the job's server, or not back.
 func refuse(w http.ResponseWriter, err error) {
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		http.Error(w, fmt.Sprintf("the job's server did not begin its answer within %s", answerWithin), http.StatusGatewayTimeout)
+		return
+	}
 	st, ok := status.FromError(err)
 	code, known := httpCodes[st.Code()]
 	if !ok || !known {

@@ -186,7 +186,8 @@ func (t *relayed) Recv() (*debugv1.Frame, error) {
 	return f, nil
 }
 
-// ended tells the other replica's own words from those of the way to it.
+// ended tells the other replica's own words from those of the way to it. Who this replica
+// is to the other one is of the way, too: the person has proven who that is.
 func (t *relayed) ended(err error) error {
 	select {
 	case <-t.over:
@@ -196,10 +197,8 @@ func (t *relayed) ended(err error) error {
 		return err
 	default:
 	}
-	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled || code == codes.Internal {
-		if len(t.rpc.Trailer().Get(metaReplica)) == 0 {
-			return t.lost(err)
-		}
+	if len(t.rpc.Trailer().Get(metaReplica)) == 0 || status.Code(err) == codes.Unauthenticated {
+		return t.lost(err)
 	}
 	return err
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -280,6 +282,41 @@ func TestASessionByAnotherReplica(t *testing.T) {
 	require.ErrorContains(t, err, "the job has ended")
 }
 
+// forgetful is a store that loses what is published.
+type forgetful struct{ Store }
+
+func (forgetful) PublishFact(context.Context, string, []byte) error { return nil }
+
+// A person who is let in is not told to prove who it is because another replica has not
+// heard of the ticket, or does not know this one.
+func TestWhatReplicasRefuseEachOtherIsNotThePersonsFault(t *testing.T) {
+	near, _, nearAudit, _, _, _ := replicas(t)
+	near.opt.Store = forgetful{near.opt.Store}
+	var told []error
+	near.opt.Events.Unreachable = func(_ string, err error) { told = append(told, err) }
+	_, err := near.begin(ann(t.Context()), execRequest("1"))
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "replica r2, which replica r1 can't reach")
+	require.Len(t, told, 1)
+	require.ErrorContains(t, told[0], "no ticket")
+	require.Len(t, nearAudit.all(), 1)
+
+	for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted} {
+		s := grpc.NewServer(grpc.StreamInterceptor(func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
+			return status.Error(code, "of the way there")
+		}))
+		debugv1.RegisterDebugServiceServer(s, debugv1.UnimplementedDebugServiceServer{})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+		require.NoError(t, near.opt.Store.PutBoard(t.Context(), boardOf("r2"), advertiseEpoch, []byte(l.Addr().String()), advertiseFor))
+		_, err = near.begin(ann(t.Context()), execRequest("1"))
+		require.Equal(t, codes.Unavailable, status.Code(err), code)
+		require.NotContains(t, err.Error(), "of the way there")
+	}
+}
+
 // Only a replica can have somebody let in, once, for one job, and only with the role.
 func TestTicketsCannotBeMadeUp(t *testing.T) {
 	near, far, _, _, opened, conn := replicas(t)
@@ -393,5 +430,25 @@ func TestOtherSitesRequestsAreRefused(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		require.Equal(t, c.ok, foreign(r) == "", c.name)
+	}
+}
+
+// What a proxied request is answered with that did not come to the job's server, or not back.
+func TestHowTheProxyRefuses(t *testing.T) {
+	late := &net.OpError{Op: "read", Net: "pipe", Err: os.ErrDeadlineExceeded}
+	for _, c := range []struct {
+		err  error
+		code int
+		says string
+	}{
+		{status.Error(codes.Aborted, "the job has ended"), http.StatusBadGateway, "did not answer in order"},
+		{io.ErrUnexpectedEOF, http.StatusBadGateway, "did not answer in order"},
+		{fmt.Errorf("dial: %w", errStore), http.StatusServiceUnavailable, "the store"},
+		{late, http.StatusGatewayTimeout, "did not begin its answer within 1m0s"},
+	} {
+		w := httptest.NewRecorder()
+		refuse(w, c.err)
+		require.Equal(t, c.code, w.Code)
+		require.Contains(t, w.Body.String(), c.says)
 	}
 }

@@ -13,8 +13,12 @@ import (
 	debugv1 "github.com/spillway-ci/spillway/proto/spillway/debug/v1"
 )
 
-// MaxPieceBytes bounds the data of one frame [bytes].
-const MaxPieceBytes = 64 << 10
+const (
+	// MaxPieceBytes bounds the data of one frame [bytes].
+	MaxPieceBytes = 64 << 10
+	// maxSignalBytes bounds the name of a signal [bytes]: signals are not counted.
+	maxSignalBytes = 16
+)
 
 // caller is the person's end of a session. Send and Recv are called from one goroutine
 // each, and may go on for a moment after the session has ended.
@@ -25,6 +29,7 @@ type caller interface {
 
 var (
 	errCallerFrame  = status.Error(codes.InvalidArgument, "after its open, a caller sends data, end, size and signal")
+	errSignal       = status.Errorf(codes.InvalidArgument, "a signal's name has at most %d bytes", maxSignalBytes)
 	errMachineFrame = status.Error(codes.Internal, "the machine of the job has broken the rules of a session")
 	errCallerLeft   = status.Error(codes.Canceled, "the caller has left")
 	errShutDown     = status.Error(codes.Unavailable, "this replica is going away; try another one, or again in a moment")
@@ -108,15 +113,25 @@ func (c *carry) upward() error {
 		default:
 			return errCallerFrame
 		}
-		if err := c.tunnel.Send(f); errors.Is(err, io.EOF) {
-			return nil // it takes no more, and may still say something
-		} else if err != nil {
+		if more, err := c.pass(f); !more {
 			return err
 		}
 		if f.GetEnd() != nil {
 			return c.awaitLeave(err != nil)
 		}
 	}
+}
+
+// pass gives the tunnel what the caller says. more: it takes more of that. Otherwise err
+// is why; nil: it may still say something itself.
+func (c *carry) pass(f *debugv1.Frame) (more bool, err error) {
+	if len(f.GetSignal().GetName()) > maxSignalBytes {
+		return false, errSignal
+	}
+	if err = c.tunnel.Send(f); errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // awaitLeave goes on listening to a caller that has said its end: that it leaves shows
@@ -135,7 +150,7 @@ func (c *carry) awaitLeave(ended bool) error {
 		case f.GetData() != nil:
 			return errCallerFrame
 		case f.GetSize() != nil, f.GetSignal() != nil:
-			if err := c.tunnel.Send(f); err != nil {
+			if more, err := c.pass(f); !more {
 				return err
 			}
 		}

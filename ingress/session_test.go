@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,47 @@ func TestPiecesAtTheirEdge(t *testing.T) {
 		c.caller.says <- data(MaxPieceBytes + 1)
 		require.Equal(t, codes.InvalidArgument, status.Code(<-c.ended))
 	})
+}
+
+// A size or a signal that comes when the command has just ended is no failure.
+func TestWhatIsSaidAfterTheEndToATunnelThatTakesNoMoreIsNoFailure(t *testing.T) {
+	for name, late := range map[string]*debugv1.Frame{
+		"size": {Frame: &debugv1.Frame_Size{Size: &debugv1.Size{}}}, "signal": {Frame: &debugv1.Frame_Signal{Signal: &debugv1.Signal{Name: "INT"}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCarry(Limits{})
+			defer c.finish()
+			c.caller.says <- endFrame()
+			<-c.tunnel.up
+			close(c.tunnel.full)
+			c.caller.says <- late
+			synctest.Wait()
+			c.tunnel.down <- exit(3)
+			require.Equal(t, int32(3), (<-c.caller.hears).GetExit().GetCode(), name)
+			require.NoError(t, <-c.ended, name)
+		})
+	}
+}
+
+// The name of a signal is not a way around the limit of bytes.
+func TestSignalsAtTheirEdge(t *testing.T) {
+	signal := func(n int) *debugv1.Frame {
+		return &debugv1.Frame{Frame: &debugv1.Frame_Signal{Signal: &debugv1.Signal{Name: strings.Repeat("x", n)}}}
+	}
+	for _, after := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCarry(Limits{})
+			defer c.finish()
+			if after {
+				c.caller.says <- endFrame()
+				<-c.tunnel.up
+			}
+			c.caller.says <- signal(maxSignalBytes)
+			<-c.tunnel.up
+			c.caller.says <- signal(maxSignalBytes + 1)
+			require.Equal(t, codes.InvalidArgument, status.Code(<-c.ended))
+		})
+	}
 }
 
 // Each side says what is its own to say.

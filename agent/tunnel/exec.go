@@ -94,15 +94,22 @@ func (s *session) follow(x *shell.Process) error {
 			_ = f.SetReadDeadline(time.Now()) // wakes print; a nil file is fine
 		}
 	case <-s.left:
+	case <-s.stuck:
 	case <-s.place.Done():
 	}
 	select {
 	case <-printed:
 	case <-s.left:
+	case <-s.stuck:
 	case <-s.place.Done():
 	}
 	x.Leave()
 	<-x.Done()
+	select {
+	case <-s.stuck: // which the end of the command may have ended
+		return errStuck
+	default:
+	}
 	select {
 	case <-s.left:
 		return nil

@@ -1,8 +1,10 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -22,12 +24,19 @@ const (
 	// lastWordWithin is how long the router may take to read why a session ends, and to
 	// end the tunnel; it may be held up by whoever is at its other end.
 	lastWordWithin = 5 * time.Second
+	// stuckFor is how long a target may leave unread what it is told while it says nothing
+	// either; up to twice as long goes unnoticed. That the other side has left comes behind
+	// what is not read, so that nothing else would end such a session before its job. It is
+	// the idle time that a router allows by default.
+	stuckFor = 10 * time.Minute
 )
 
 // Router is how the router is reached.
 type Router struct {
 	Client runnerv1.RunnerServiceClient
 	Token  string // of the runner
+
+	stuckFor time.Duration // 0: the constant
 }
 
 // Why a session can't be, or ends.
@@ -36,6 +45,7 @@ var (
 	ErrTooMany = status.Errorf(codes.ResourceExhausted, "the machine of the job has %d sessions, and takes no more", Max)
 
 	errEnded  = status.Error(codes.Aborted, "the job has ended")
+	errStuck  = status.Error(codes.Aborted, "the target reads nothing of what it is told, and says nothing")
 	errTarget = status.Error(codes.InvalidArgument, "the machine knows no such target: its agent may be older than the control plane")
 )
 
@@ -64,7 +74,7 @@ func (r Router) open(ctx context.Context, m *runnerv1.OpenTunnel, use func(*sess
 	if err != nil {
 		return err
 	}
-	s := &session{ctx: ctx, rpc: rpc, left: make(chan struct{})}
+	s := &session{ctx: ctx, rpc: rpc, left: make(chan struct{}), stuck: make(chan struct{}), stuckFor: cmp.Or(r.stuckFor, stuckFor)}
 	err = use(s)
 	late := time.AfterFunc(lastWordWithin, cancel)
 	defer late.Stop()
@@ -81,6 +91,11 @@ type session struct {
 	sending  sync.Mutex    // of rpc.Send
 	left     chan struct{} // closed when the other side has left, or the tunnel broke
 	receives bool          // somebody closes left
+
+	stuck    chan struct{} // closed when the target was stuck for stuckFor
+	stuckFor time.Duration
+	taking   atomic.Bool   // what the other side says is being given to the target
+	passed   atomic.Uint64 // frames, both ways
 }
 
 // serve connects to the target and carries what passes.
@@ -101,7 +116,11 @@ func (s *session) serve(target *debugv1.Target) error {
 func (s *session) send(f *debugv1.Frame) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	return s.rpc.Send(&runnerv1.TunnelFrame{Content: &runnerv1.TunnelFrame_Frame{Frame: f}})
+	err := s.rpc.Send(&runnerv1.TunnelFrame{Content: &runnerv1.TunnelFrame_Frame{Frame: f}})
+	if err == nil {
+		s.passed.Add(1)
+	}
+	return err
 }
 
 // begin says that the target is there, and hands what the other side says to take until
@@ -109,6 +128,7 @@ func (s *session) send(f *debugv1.Frame) error {
 func (s *session) begin(take func(*debugv1.Frame)) error {
 	s.receives = true
 	go s.receive(take)
+	go s.watch()
 	return s.send(&debugv1.Frame{Frame: &debugv1.Frame_Opened{Opened: &debugv1.Opened{}}})
 }
 
@@ -120,8 +140,32 @@ func (s *session) receive(take func(*debugv1.Frame)) {
 			return
 		}
 		if f := m.GetFrame(); f != nil {
+			s.taking.Store(true)
 			take(f)
+			s.taking.Store(false)
+			s.passed.Add(1)
 		}
+	}
+}
+
+// watch notes when the target reads nothing and says nothing.
+func (s *session) watch() {
+	look := time.NewTicker(s.stuckFor)
+	defer look.Stop()
+	for before := s.passed.Load(); ; {
+		select {
+		case <-s.left:
+			return
+		case <-s.ctx.Done():
+			return
+		case <-look.C:
+		}
+		now := s.passed.Load()
+		if now == before && s.taking.Load() {
+			close(s.stuck)
+			return
+		}
+		before = now
 	}
 }
 

@@ -93,6 +93,8 @@ func (s *session) stream(conn net.Conn) error {
 			heard = nil
 		case <-s.left:
 			return nil
+		case <-s.stuck:
+			return errStuck
 		case <-s.place.Done():
 			return errEnded
 		}
