@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -170,6 +171,45 @@ func TestPools(t *testing.T) {
 	require.Equal(t, []any{int32(1), int32(7), true}, []any{linux.GetMinIdle(), linux.GetMax(), linux.GetConfigured()})
 }
 
+// A pool that is registered is known to the router from then on, whatever else is
+// registered meanwhile.
+func TestARegisteredPoolIsNotForgotten(t *testing.T) {
+	trying, first := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p := start(t, settings{known: func(registered []spillway.Pool) {
+		knows := func(name string) bool {
+			return slices.ContainsFunc(registered, func(p spillway.Pool) bool { return p.Name == name })
+		}
+		if knows("second") {
+			once.Do(func() {
+				close(trying)
+				select { // for a while, in which the other one is registered, unless it has to wait
+				case <-first:
+				case <-time.After(300 * time.Millisecond):
+				}
+			})
+		}
+		select {
+		case <-first:
+			if !knows("first") {
+				t.Error("the first pool is forgotten")
+			}
+		default:
+		}
+	}})
+	var registering sync.WaitGroup
+	registering.Go(func() {
+		<-trying
+		_, err := p.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: "first"})
+		if err != nil {
+			t.Error(err)
+		}
+		close(first)
+	})
+	p.register("second")
+	registering.Wait()
+}
+
 func TestAPoolIsTakenAwayWhenNobodyUsesIt(t *testing.T) {
 	p := start(t, brief(settings{}))
 	p.register("gpu", "cuda")
@@ -205,6 +245,8 @@ func TestUnknownPools(t *testing.T) {
 		requireStatus(t, err, codes.NotFound, "pool not found: "+pool)
 	}
 	require.Zero(t, p.Workers())
+	require.Equal(t, 3, p.seen.polls(coordinator.PollRefused))
+	require.Zero(t, p.seen.polls(coordinator.PollNone), "nobody was asked")
 }
 
 func TestAQueueIsBounded(t *testing.T) {

@@ -90,7 +90,7 @@ type directory struct {
 	opt   *Options
 	looks *rate.Limiter
 
-	reading sync.Mutex // one read at a time, so that an older one does not win
+	reading sync.Mutex // one read or change at a time, so that an older one does not win
 	mu      struct {
 		sync.Mutex
 		registered map[string]registered
@@ -106,6 +106,10 @@ func newDirectory(s Store, opt *Options) *directory {
 func (d *directory) read(ctx context.Context) error {
 	d.reading.Lock()
 	defer d.reading.Unlock()
+	return d.readLocked(ctx)
+}
+
+func (d *directory) readLocked(ctx context.Context) error {
 	kept, err := d.store.Settings(ctx, poolSetting)
 	if err != nil {
 		return err

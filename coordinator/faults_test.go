@@ -1,6 +1,9 @@
 package coordinator_test
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +58,45 @@ func TestResultsThatAreNotTaken(t *testing.T) {
 	requireStatus(t, w.report(p, "a", 1), codes.FailedPrecondition, "job a has ended already: completed")
 	requireStatus(t, other.report(p, "a", 0), codes.FailedPrecondition, "has ended already")
 	require.Equal(t, spillway.Completed, p.record("a").State)
+}
+
+// slow is a store that answers for the ends of jobs when it is let.
+type slow struct {
+	*store.Store
+	let chan struct{}
+}
+
+func (s *slow) Apply(ctx context.Context, transitions []store.Transition) ([]error, error) {
+	errs, err := s.Store.Apply(ctx, transitions)
+	if slices.ContainsFunc(transitions, func(t store.Transition) bool { return t.To.Terminal() }) {
+		<-s.let
+	}
+	return errs, err
+}
+
+// Who has given up waiting for the answer reports again, and is told what is so.
+func TestAResultThatWasStoredMeanwhileIsReportedAgain(t *testing.T) {
+	let := make(chan struct{})
+	p := start(t, settings{wrapped: func(s *store.Store) session.Store { return &slow{s, let} }})
+	answer := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(answer)
+	p.register("gpu")
+	w := p.worker("w1", "gpu")
+	p.running(w, "a")
+	ctx, cancel := context.WithCancel(as("workers"))
+	reported := make(chan error, 1)
+	report := &pb.ReportJobResultRequest{JobId: "a", RunnerId: "w1", Success: true, Stdout: "ran a", Stderr: "by w1"}
+	go func() {
+		_, err := p.ReportJobResult(ctx, report)
+		reported <- err
+	}()
+	p.waitFor("a", in(spillway.Completed))
+	cancel()
+	requireStatus(t, <-reported, codes.Canceled)
+	answer()
+	p.machine("w1", func(m *router.Machine) bool { return m.InUse() == 0 })
+	require.NoError(t, w.report(p, "a", 0))
+	requireStatus(t, w.report(p, "a", 1), codes.FailedPrecondition, "job a has ended already: completed")
 }
 
 func TestACanceledJobIsEnded(t *testing.T) {

@@ -49,6 +49,8 @@ type settings struct {
 	replica string
 	options coordinator.Options
 	timing  session.Options
+	wrapped func(*store.Store) session.Store // what the dispatcher has for a store
+	known   func(registered []spillway.Pool) // told what the router knows; may be nil
 }
 
 // brief is times in which silence and the like come to pass while a test waits.
@@ -74,7 +76,11 @@ func start(t testing.TB, cfg settings) *plane {
 		timing.Replica = "replica-1"
 	}
 	var err error
-	p.dispatcher, err = session.NewDispatcher(p.store, timing)
+	known := session.Store(p.store)
+	if cfg.wrapped != nil {
+		known = cfg.wrapped(p.store)
+	}
+	p.dispatcher, err = session.NewDispatcher(known, timing)
 	require.NoError(t, err)
 	opt := cfg.options
 	opt.Replica, opt.SilentAfter, opt.AcceptTimeout = timing.Replica, timing.SilentAfter, timing.Timeouts.Assigned
@@ -89,6 +95,9 @@ func start(t testing.TB, cfg settings) *plane {
 			if r.Name == "of-a-cell" {
 				return fmt.Errorf("pool %s: %w", r.Name, spillway.ErrInvalid)
 			}
+		}
+		if cfg.known != nil {
+			cfg.known(registered)
 		}
 		p.dispatcher.SetPools(append(registered, pools...))
 		return nil

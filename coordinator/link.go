@@ -178,7 +178,7 @@ func (w *worker) drains(m *runnerv1.Drain) (answers []*runnerv1.RunnerMessage) {
 
 // acked: the result of an attempt is stored, or refused; callers hold mu.
 func (w *worker) acked(m *runnerv1.StatusAck) {
-	g := w.mu.given
+	g := w.mu.reporting
 	if g == nil || g.job != m.GetJobId() || g.attempt != m.GetAttempt() {
 		return
 	}

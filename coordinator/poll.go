@@ -157,8 +157,9 @@ func (w *worker) order() *runnerv1.Drain {
 }
 
 // PollJob waits for a job.
-func (s *Server) PollJob(ctx context.Context, req *pb.PollJobRequest) (resp *pb.PollJobResponse, err error) {
-	defer func() { tell(s.opt.Events.Polled, pollOutcome(resp, err)) }()
+func (s *Server) PollJob(ctx context.Context, req *pb.PollJobRequest) (*pb.PollJobResponse, error) {
+	outcome := PollRefused
+	defer func() { tell(s.opt.Events.Polled, outcome) }()
 	w, err := s.caller(ctx, req.GetRunnerId(), req.GetInstanceId(), req.GetPoolName())
 	if err != nil {
 		s.holdSpare(ctx, err)
@@ -173,6 +174,7 @@ func (s *Server) PollJob(ctx context.Context, req *pb.PollJobRequest) (resp *pb.
 	w.word(time.Now(), 0, false)
 	w.endedNow(true)
 	job, err := s.await(ctx, w)
+	outcome = pollOutcome(err)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +212,12 @@ func (s *Server) await(ctx context.Context, w *worker) (*pb.Job, error) {
 	}
 }
 
-func pollOutcome(resp *pb.PollJobResponse, err error) PollOutcome {
-	switch {
-	case resp.GetHasJob():
+// pollOutcome is what the wait for a job came to.
+func pollOutcome(err error) PollOutcome {
+	switch status.Code(err) {
+	case codes.OK:
 		return PollJob
-	case status.Code(err) == codes.NotFound:
+	case codes.NotFound:
 		return PollNone
 	default:
 		return PollRefused

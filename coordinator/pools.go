@@ -22,22 +22,7 @@ func (s *Server) RegisterPool(ctx context.Context, req *pb.RegisterPoolRequest) 
 	if err := checkPool(req.GetName(), &r); err != nil {
 		return nil, err
 	}
-	if err := s.pools.read(ctx); err != nil {
-		return nil, storeStatus(err)
-	}
-	if err := s.pools.free(req.GetName()); err != nil {
-		return nil, err
-	}
-	// The router knows more names: those of other cells. What is only tried is forgotten.
-	err := s.opt.Replace(append(s.pools.registeredPools(), r.pool(req.GetName())))
-	if err != nil {
-		return nil, errPoolExists(req.GetName(), true)
-	}
-	err = s.pools.create(ctx, req.GetName(), &r)
-	if again := s.pools.read(ctx); err == nil && again != nil {
-		err = storeStatus(again)
-	}
-	if err != nil {
+	if err := s.pools.add(ctx, req.GetName(), &r); err != nil {
 		return nil, err
 	}
 	tell(s.opt.Events.PoolChanged, PoolChanged{Pool: req.GetName(), By: r.By, Added: true})
@@ -45,6 +30,28 @@ func (s *Server) RegisterPool(ctx context.Context, req *pb.RegisterPoolRequest) 
 		Name: req.GetName(), Tags: r.Tags, MinIdle: req.GetMinIdle(), Max: req.GetMax(), MaxQueued: int32(s.opt.MaxQueued),
 		Wanted: int32((&Configured{MinIdle: r.MinIdle, Max: r.Max}).Wanted(0)),
 	}}, nil
+}
+
+// add registers a pool. Nobody else has the router know any meanwhile, who could not know
+// of this one.
+func (d *directory) add(ctx context.Context, name string, r *registered) error {
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	if err := d.readLocked(ctx); err != nil {
+		return storeStatus(err)
+	}
+	if err := d.free(name); err != nil {
+		return err
+	}
+	// The router knows more names: those of other cells. What is only tried is forgotten.
+	if d.opt.Replace(append(d.registeredPools(), r.pool(name))) != nil {
+		return errPoolExists(name, true)
+	}
+	err := d.create(ctx, name, r)
+	if again := d.readLocked(ctx); err == nil && again != nil {
+		err = storeStatus(again)
+	}
+	return err
 }
 
 // free reports why there can't be another pool of that name.

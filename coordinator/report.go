@@ -87,10 +87,8 @@ func (s *Server) report(ctx context.Context, w *worker, c caller, req *pb.Report
 	if n := req.GetAttempt(); n != 0 && n != g.attempt {
 		return errStale(req.GetJobId(), n, g.attempt)
 	}
-	w.mu.Lock()
-	l := w.mu.link
-	w.mu.heardAt = time.Now()
-	w.mu.Unlock()
+	l := w.reports(g)
+	defer w.reports(nil)
 	if !w.say(l, resultMessage(g, result)) {
 		return errGoingAway
 	}
@@ -100,9 +98,33 @@ func (s *Server) report(ctx context.Context, w *worker, c caller, req *pb.Report
 	}
 	s.finish(ctx, w, g)
 	if stale {
-		return status.Errorf(codes.FailedPrecondition, "job %s is not runner %s's any more: it was canceled, has reached its time limit, or was given to another", g.job, w.runner)
+		return s.refused(ctx, w, req, result)
 	}
 	return nil
+}
+
+// refused reports why the router did not take a result: unless it is what it took before,
+// of a report whose answer got lost.
+func (s *Server) refused(ctx context.Context, w *worker, req *pb.ReportJobResultRequest, result *typesv1.JobResult) error {
+	records, err := s.store.GetMany(ctx, []spillway.JobID{spillway.JobID(req.GetJobId())})
+	switch {
+	case err != nil:
+		return storeStatus(err)
+	case records[0] != nil && records[0].State.Terminal():
+		return judge(w, req, records[0], &store.Work{}, result)
+	default:
+		return status.Errorf(codes.FailedPrecondition, "job %s is not runner %s's any more: it was canceled, has reached its time limit, or was given to another", req.GetJobId(), w.runner)
+	}
+}
+
+// reports notes of what job the worker reports; the acknowledgement is for that, whatever
+// becomes of the job meanwhile. It returns the conversation to say so.
+func (w *worker) reports(g *given) *link {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.reporting = g
+	w.mu.heardAt = time.Now()
+	return w.mu.link
 }
 
 func resultMessage(g *given, r *typesv1.JobResult) *runnerv1.RunnerMessage {

@@ -39,7 +39,8 @@ type worker struct {
 
 		offered   *offer
 		given     *given
-		suspected bool // it says that it does not have what it was given
+		reporting *given // whose result is on its way to the router; nil: none
+		suspected bool   // it says that it does not have what it was given
 		drain     *runnerv1.Drain
 		ended     []string // jobs that it is to end
 
