@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -61,14 +62,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// marker is a file of every site: a folder without it is somebody else's, and is not
-// deleted.
-const marker = "assets/index.js"
+// indexFile is a file of every site, and begins with indexBegins: a folder without it is
+// somebody else's, and is not deleted.
+const (
+	indexFile   = "assets/index.js"
+	indexBegins = "\"use strict\";\nconst spillwayIndex = "
+)
 
 // replace writes the site beside what is in a folder, and puts it in its place.
 func (s site) replace(out string) error {
 	if _, err := os.Stat(out); err == nil {
-		if _, err := os.Stat(filepath.Join(out, marker)); err != nil {
+		script, err := os.ReadFile(filepath.Join(out, indexFile))
+		if err != nil || !bytes.HasPrefix(script, []byte(indexBegins)) {
 			return fmt.Errorf("%s is there and is no site: remove it, or name another folder", out)
 		}
 	}

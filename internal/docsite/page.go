@@ -58,7 +58,7 @@ var markdown = goldmark.New(
 // parse reads a page's Markdown.
 func (p *page) parse(source []byte) error {
 	p.markdown = source
-	p.tree = markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(&ids{used: map[string]int{}}))))
+	p.tree = markdown.Parser().Parse(text.NewReader(source), parser.WithContext(parser.NewContext(parser.WithIDs(&ids{used: map[string]bool{}}))))
 	var wrong []error
 	_ = ast.Walk(p.tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -102,19 +102,19 @@ func (p *page) render() error {
 
 // ids gives headings the anchors that GitLab and GitHub give them, so that a link
 // leads to the same place here and there.
-type ids struct{ used map[string]int }
+type ids struct{ used map[string]bool }
 
 func (s *ids) Generate(value []byte, _ ast.NodeKind) []byte {
-	id := slug(string(value))
-	n := s.used[id]
-	s.used[id]++
-	if n > 0 {
-		id = fmt.Sprintf("%s-%d", id, n)
+	same := slug(string(value))
+	id := same
+	for n := 1; s.used[id]; n++ {
+		id = fmt.Sprintf("%s-%d", same, n)
 	}
+	s.Put([]byte(id))
 	return []byte(id)
 }
 
-func (s *ids) Put(value []byte) { s.used[string(value)]++ }
+func (s *ids) Put(value []byte) { s.used[string(value)] = true }
 
 // slug is the anchor of a heading.
 func slug(text string) string {

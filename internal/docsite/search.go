@@ -66,5 +66,5 @@ func index(pages []*page) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(nil, "\"use strict\";\nconst spillwayIndex = %s;\n", text), nil
+	return fmt.Appendf(nil, indexBegins+"%s;\n", text), nil
 }

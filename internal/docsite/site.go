@@ -173,7 +173,7 @@ func (b *builder) write(links *linker) error {
 		wrong = append(wrong, err, b.add("assets/"+name, text))
 	}
 	text, err := index(b.pages)
-	return errors.Join(append(wrong, err, b.add("assets/index.js", text))...)
+	return errors.Join(append(wrong, err, b.add(indexFile, text))...)
 }
 
 // show writes one page by a template of the layout.

@@ -141,6 +141,17 @@ func TestTwiceTheSame(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
+// No anchor is there twice, also where a heading is called what another one's would be.
+func TestAnchorsOfHeadingsThatAreCalledTheSame(t *testing.T) {
+	p := page{source: "x.md"}
+	require.NoError(t, p.parse([]byte("# Same\n\n## Same 1\n\n## Same\n\n## Same\n")))
+	var all []string
+	for _, h := range p.headings {
+		all = append(all, h.ID)
+	}
+	require.Equal(t, []string{"same", "same-1", "same-2", "same-3"}, all)
+}
+
 // The anchors are those that GitLab and GitHub make, so that links work there too.
 func TestAnchors(t *testing.T) {
 	for heading, want := range map[string]string{

@@ -12,8 +12,10 @@ import (
 func TestASiteIsReplacedAndNothingElseIs(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "site")
-	require.NoError(t, site{marker: []byte("1"), "old.html": []byte("old")}.replace(out))
-	require.NoError(t, site{marker: []byte("2"), "a/new.html": []byte("new")}.replace(out))
+	script, err := index(nil)
+	require.NoError(t, err)
+	require.NoError(t, site{indexFile: script, "old.html": []byte("old")}.replace(out))
+	require.NoError(t, site{indexFile: script, "a/new.html": []byte("new")}.replace(out))
 	require.NoFileExists(t, filepath.Join(out, "old.html"))
 	text, err := os.ReadFile(filepath.Join(out, "a", "new.html"))
 	require.NoError(t, err)
@@ -24,8 +26,13 @@ func TestASiteIsReplacedAndNothingElseIs(t *testing.T) {
 
 	mine := filepath.Join(dir, "mine")
 	require.NoError(t, os.Mkdir(mine, 0o700))
-	require.ErrorContains(t, site{marker: nil}.replace(mine), "is no site")
+	require.ErrorContains(t, site{indexFile: script}.replace(mine), "is no site")
 	require.DirExists(t, mine)
+	// Many a web page has a script of that name.
+	require.NoError(t, os.Mkdir(filepath.Join(mine, "assets"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(mine, indexFile), []byte("\"use strict\";\n"), 0o600))
+	require.ErrorContains(t, site{indexFile: script}.replace(mine), "is no site")
+	require.FileExists(t, filepath.Join(mine, indexFile))
 }
 
 func TestUsage(t *testing.T) {
