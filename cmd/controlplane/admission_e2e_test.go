@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,38 +24,6 @@ func controller(t *testing.T, example, addr string, args ...string) *process {
 	t.Cleanup(func() { _ = p.Process.Kill() })
 	require.Eventually(t, func() bool { return strings.Contains(p.err.String(), "connected to a control plane") }, 20*time.Second, 20*time.Millisecond, "%v", p.err)
 	return p
-}
-
-// result is what has become of a job.
-func (r *replica) result(id string) (state, reason, detail string) {
-	r.t.Helper()
-	out, err := r.ctl("jobs", "show", id, "-o", "json")
-	if err != nil {
-		return "", "", ""
-	}
-	var shown struct {
-		Record struct {
-			State  string `json:"state"`
-			Result struct{ Reason, Detail string }
-		} `json:"record"`
-		State  string `json:"state"`
-		Result struct{ Reason, Detail string }
-	}
-	require.NoError(r.t, json.Unmarshal([]byte(out), &shown), out)
-	if shown.State == "" {
-		shown.State, shown.Result = shown.Record.State, shown.Record.Result
-	}
-	return strings.ToLower(strings.TrimPrefix(shown.State, "JOB_STATE_")), shown.Result.Reason, shown.Result.Detail
-}
-
-func (r *replica) awaitResult(id, state string) (reason, detail string) {
-	r.t.Helper()
-	var is string
-	require.Eventually(r.t, func() bool {
-		is, reason, detail = r.result(id)
-		return is == state
-	}, 60*time.Second, 50*time.Millisecond, "job %s is %s, not %s", id, is, state)
-	return reason, detail
 }
 
 // Two replicas with a Redis, and two controllers, each at another replica: a job passes
@@ -87,18 +54,17 @@ func TestA8_AdmissionOverTwoReplicas(t *testing.T) {
 	submit(two, "too-long", "ruby:3.3", 7, time.Hour)
 	submit(two, "elsewhere", "ruby:3.3", 8, time.Hour) // of another project: nobody minds
 	for _, id := range []string{"good", "good-2", "elsewhere"} {
-		one.awaitResult(id, "completed")
+		one.await(id, "completed")
 	}
-	reason, detail := one.awaitResult("bad-image", "rejected")
-	require.Equal(t, "admission_rejected", reason)
-	require.Equal(t, "admission controller image-policy: image miner:1 is not allowed; allowed are ruby:*", detail)
-	_, detail = one.awaitResult("too-long", "rejected")
-	require.Equal(t, "admission controller cel: ten minutes at most (rule fast)", detail)
+	refused := one.await("bad-image", "rejected").Result
+	require.Equal(t, "admission_rejected", refused.Reason)
+	require.Equal(t, "admission controller image-policy: image miner:1 is not allowed; allowed are ruby:*", refused.Detail)
+	require.Equal(t, "admission controller cel: ten minutes at most (rule fast)", one.await("too-long", "rejected").Result.Detail)
 
 	require.Eventually(t, func() bool {
 		out := one.must("admission", "status")
 		return strings.Count(out, "\n") == 4 && !strings.Contains(out, "nowhere")
-	}, 20*time.Second, 100*time.Millisecond, "%v", one)
+	}, 20*time.Second, 100*time.Millisecond, "%v", one.err)
 	require.Contains(t, one.must("admission", "list"), "no (dry_run)")
 	require.Contains(t, one.must("jobs", "show", "good"), "admitted")
 
@@ -107,10 +73,10 @@ func TestA8_AdmissionOverTwoReplicas(t *testing.T) {
 	_ = cel.Wait()
 	submit(one, "late", "ruby:3.3", 7, time.Minute)
 	submit(one, "not-mine", "ruby:3.3", 8, time.Minute)
-	one.awaitResult("not-mine", "completed")
-	reason, detail = two.awaitResult("late", "failed")
-	require.Equal(t, "admission_timeout", reason)
-	require.Contains(t, detail, "admission controller cel is not connected")
+	one.await("not-mine", "completed")
+	late := two.await("late", "failed").Result
+	require.Equal(t, "admission_timeout", late.Reason)
+	require.Contains(t, late.Detail, "admission controller cel is not connected")
 	require.Contains(t, two.err.String()+one.err.String(), "would have refused", "the dry run is told, and nobody obeys it")
 }
 
