@@ -68,6 +68,10 @@ type Item struct {
 	Ref      router.JobRef
 	Subject  Subject
 	Approved []string // the controllers that have approved it already
+	// AskedBy is the controller that was shown it and has not answered, AskedFor how long
+	// ago the first time was: its deadline goes on. Empty: none was.
+	AskedBy  string
+	AskedFor time.Duration
 }
 
 // Outcome is what became of a job, or of a question.
@@ -89,9 +93,11 @@ type Decision struct {
 	Question   uint64        // of a Question
 	Subject    string        // Subject.ID
 	Outcome    Outcome
-	Controller string        // whose verdict or silence decided; empty with Approved of a Review
-	Reason     string        // a sentence; with Rejected and TimedOut
-	Approved   []string      // who has approved so far; of a Review
+	Controller string   // whose verdict or silence decided; empty with Approved of a Review
+	Reason     string   // a sentence; with Rejected and TimedOut
+	Approved   []string // who has approved so far; of a Review
+	AskedBy    string   // with HandedOn: as of an Item
+	AskedFor   time.Duration
 	Took       time.Duration // since it was taken
 }
 
@@ -155,6 +161,7 @@ type entry struct {
 	question uint64
 	line     *line
 	taken    time.Time
+	asked    time.Time // when this controller was first shown it, anywhere; zero: it was not
 	due      time.Time // zero: it was not shown yet, and whoever waits for it has time
 	shown    bool      // it was shown to some instance
 	in       *review   // nil: it waits in line

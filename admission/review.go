@@ -41,16 +41,29 @@ func (e *Engine) advanceJob(w *entry) []Decision {
 	if !ok {
 		return []Decision{e.decide(w, Approved, "", "")}
 	}
+	w.asked = w.askedBefore(e.now, next.Name)
 	l := e.lines[next.Name]
 	if len(l.instances) == 0 && w.item.Ref.Attempt < MaxMoves || len(l.waiting) >= 2*maxLine {
 		return []Decision{e.decide(w, HandedOn, next.Name, "its next controller is not here")}
 	}
-	fresh := &entry{kind: Review, item: w.item, taken: w.taken}
-	if len(l.instances) == 0 {
+	fresh := &entry{kind: Review, item: w.item, taken: w.taken, asked: w.asked}
+	switch {
+	case !fresh.asked.IsZero():
+		fresh.due = fresh.asked.Add(next.Deadline)
+	case len(l.instances) == 0:
 		fresh.due = e.now.Add(next.Deadline)
 	}
 	e.queue(l, fresh)
 	return nil
+}
+
+// askedBefore is when the next controller of a job was shown it before it was taken here;
+// zero: it was not.
+func (w *entry) askedBefore(now time.Time, next string) time.Time {
+	if w.line != nil || w.item.AskedBy != next || next == "" {
+		return time.Time{}
+	}
+	return now.Add(-w.item.AskedFor)
 }
 
 func (e *Engine) queue(l *line, w *entry) {
@@ -162,6 +175,9 @@ func (e *Engine) send(l *line, i *instance) Batch {
 		}
 		if b.Due.IsZero() || w.due.Before(b.Due) {
 			b.Due = w.due
+		}
+		if w.asked.IsZero() {
+			w.asked = e.now
 		}
 		w.in, w.shown = r, true
 		r.entries[w.item.Subject.ID] = w
@@ -284,10 +300,14 @@ func (e *Engine) settle(w *entry, outcome Outcome, reason string) Decision {
 }
 
 func (e *Engine) decide(w *entry, outcome Outcome, controller, reason string) Decision {
-	return Decision{
+	d := Decision{
 		Kind: w.kind, Ref: w.item.Ref, Question: w.question, Subject: w.item.Subject.ID, Outcome: outcome,
 		Controller: controller, Reason: reason, Approved: w.item.Approved, Took: e.now.Sub(w.taken),
 	}
+	if outcome == HandedOn && !w.asked.IsZero() {
+		d.AskedBy, d.AskedFor = controller, e.now.Sub(w.asked)
+	}
+	return d
 }
 
 // remove takes an entry off the books. The review that it is in remembers that it was

@@ -107,12 +107,12 @@ func TestAClaimThatIsNotOursIsNotNamed(t *testing.T) {
 func TestAJobIsLostWhenItsClaimWouldBeOver(t *testing.T) {
 	o, _ := linkedBook()
 	hand(t, o, dawn, 1)
-	require.Equal(t, []cells.Deed{cells.Accept}, deeds(o.Heard(dawn, ref(1), cells.WordTaken)))
+	require.Equal(t, []cells.Deed{cells.Accept}, deeds(o.Heard(dawn, ref(1), cells.WordTaken, "")))
 	o.Unlink()
 	over := dawn.Add(o.GiveBack())
 	require.Empty(t, o.Tick(over))
 	require.Equal(t, []cells.Deed{cells.Lose}, deeds(o.Tick(over.Add(time.Millisecond))))
-	require.Equal(t, []cells.Deed{cells.Confirm}, deeds(o.Heard(over, ref(1), cells.WordLost)), "whatever comes later is only confirmed")
+	require.Equal(t, []cells.Deed{cells.Confirm}, deeds(o.Heard(over, ref(1), cells.WordLost, "")), "whatever comes later is only confirmed")
 }
 
 func TestOriginAnswersForAJobOfWhichNothingIsHeard(t *testing.T) {
@@ -127,13 +127,13 @@ func TestOriginAnswersForAJobOfWhichNothingIsHeard(t *testing.T) {
 func TestAJobThatDoesNotBeginIsAskedBack(t *testing.T) {
 	o, pool := linkedBook()
 	hand(t, o, dawn, 1)
-	o.Heard(dawn, ref(1), cells.WordTaken)
+	o.Heard(dawn, ref(1), cells.WordTaken, "")
 	late := dawn.Add(2 * minute)
 	o.Renewed(late, mustBeat(o), []router.JobRef{{ID: "1", Class: "class", Attempt: 1}}, nil)
 	late = dawn.Add(5 * minute)
 	require.Equal(t, []cells.Deed{cells.AskBack}, deeds(o.Tick(late)))
 	require.Empty(t, o.Tick(late.Add(time.Second)))
-	require.Equal(t, []cells.Deed{cells.Refuse, cells.Confirm}, deeds(o.Heard(late, ref(1), cells.WordRefused)))
+	require.Equal(t, []cells.Deed{cells.Refuse, cells.Confirm}, deeds(o.Heard(late, ref(1), cells.WordRefused, "")))
 	require.Zero(t, o.Free(late, pool), "for a moment nothing more goes there")
 	require.Positive(t, o.Free(late.Add(5*time.Second), pool))
 }
@@ -146,7 +146,7 @@ func mustBeat(o *cells.Outbound) cells.Mark {
 func TestAnEndIsSaidUntilItIsStored(t *testing.T) {
 	o, pool := linkedBook()
 	hand(t, o, dawn, 1)
-	require.Equal(t, []cells.Deed{cells.Accept, cells.Finish}, deeds(o.Heard(dawn, ref(1), cells.WordEnded)))
+	require.Equal(t, []cells.Deed{cells.Accept, cells.Finish}, deeds(o.Heard(dawn, ref(1), cells.WordEnded, "")))
 	carried, ended := o.Carried(pool)
 	require.Equal(t, []cells.Ref{ref(1)}, carried)
 	require.Equal(t, carried, ended)

@@ -38,6 +38,9 @@ func Judge(r *spillway.JobRecord, endWithin time.Duration) Finding {
 	case spillway.Canceled:
 		return canceled(r, endWithin)
 	case spillway.Rejected:
+		if r.Result.Reason == spillway.AdmissionRejected {
+			return Finding{Word: WordDenied, Detail: sentence(r)}
+		}
 		return Finding{Word: WordRefused, Detail: sentence(r)}
 	case spillway.Running:
 		return Finding{Word: WordRunning, OnHand: true}
@@ -56,7 +59,11 @@ func failed(r *spillway.JobRecord, endWithin time.Duration) Finding {
 	case spillway.RunnerSystemFailure:
 		// Its machine was given up after a silence; by itself it ends the job a little later.
 		return Finding{Word: WordLost, Detail: sentence(r), Unsure: endWithin / 3}
-	default: // it has waited in vain, or was not admitted
+	case spillway.AdmissionTimeout:
+		// A job is admitted once, and before it begins. Who was silent for one may be heard
+		// again for another, but hardly in a moment.
+		return Finding{Word: WordDenied, Detail: sentence(r)}
+	default: // it has waited in vain
 		return Finding{Word: notRunning(r), Detail: sentence(r)}
 	}
 }

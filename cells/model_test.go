@@ -70,6 +70,7 @@ type stay struct {
 	peer       string
 	begin, end time.Duration // end: when it is over, as far as is known by now
 	stopped    bool
+	denied     bool // by the peer's rules: it never begins
 }
 
 type modelJob struct {
@@ -97,6 +98,7 @@ type world struct {
 	stays   []*stay
 	handed  int // attempts that were sent
 	expired int // claims
+	denied  int // attempts
 }
 
 // origin is one replica.
@@ -329,7 +331,7 @@ func (o *origin) handOver(p *peer) {
 	w, book := o.w, o.books[p.name]
 	for _, id := range slices.Sorted(maps.Keys(w.jobs)) {
 		j := w.jobs[id]
-		if j.claimed || j.ends > 0 || book.Free(o.now(), poolOf(p.name)) == 0 || w.rnd.Float64() < 0.7 {
+		if _, denied := book.Denies(o.now(), id); denied || j.claimed || j.ends > 0 || book.Free(o.now(), poolOf(p.name)) == 0 || w.rnd.Float64() < 0.7 {
 			continue
 		}
 		j.claimed, j.attempt, j.expiry = true, j.attempt+1, w.store.now().Add(time.Minute)
@@ -375,7 +377,7 @@ func (o *origin) do(p *peer, steps []cells.Step) {
 				j.claimed, j.ends = false, j.ends+1
 			}
 			o.do(p, o.books[p.name].Stored(s.Ref))
-		case cells.Refuse, cells.Lose:
+		case cells.Refuse, cells.Deny, cells.Lose:
 			if current {
 				j.claimed = false
 			}
@@ -420,7 +422,7 @@ func (p *peer) report(ref cells.Ref, word cells.Word) {
 		return
 	}
 	book := o.books[p.name]
-	p.w.send(l, &l.fro, &o.process, func() { o.do(p, book.Heard(o.now(), ref, word)) })
+	p.w.send(l, &l.fro, &o.process, func() { o.do(p, book.Heard(o.now(), ref, word, "")) })
 }
 
 // take takes an attempt in, and has a machine run it.
@@ -429,6 +431,10 @@ func (p *peer) take(ref cells.Ref, beat uint64) {
 	case cells.Push:
 		must(p.w.t, !p.kept[ref], "handed over twice")
 		p.kept[ref] = true
+		if !p.w.calm && p.w.rnd.Float64() < 0.1 {
+			p.deny(ref)
+			return
+		}
 		s := &stay{ref: ref, peer: p.name, begin: p.w.now + p.w.between(0, 5*time.Second)}
 		s.end = s.begin + p.w.between(time.Second, 2*time.Minute)
 		p.stays[ref] = s
@@ -440,6 +446,16 @@ func (p *peer) take(ref cells.Ref, beat uint64) {
 	case cells.TooLate, cells.TooMany:
 		p.report(ref, cells.WordRefused)
 	case cells.Again:
+	}
+}
+
+// deny has the cell's rules refuse an attempt: no machine ever has it.
+func (p *peer) deny(ref cells.Ref) {
+	p.w.denied++
+	p.stays[ref] = &stay{ref: ref, peer: p.name, denied: true}
+	p.book.Pushed(p.now(), ref, true)
+	if p.book.Seen(ref, cells.WordDenied) {
+		p.report(ref, cells.WordDenied)
 	}
 }
 
@@ -478,6 +494,8 @@ func (p *peer) work() {
 	for ref, s := range p.stays {
 		word := cells.WordRunning
 		switch {
+		case s.denied:
+			word = cells.WordDenied
 		case s.begin > p.w.now:
 			continue
 		case s.end <= p.w.now && s.stopped:

@@ -60,11 +60,12 @@ type Step struct {
 // Deed is what a Step asks for.
 type Deed int
 
-// The deeds. After Refuse, Lose and Forget the attempt is in the book no more.
+// The deeds. After Refuse, Deny and Lose the attempt is in the book no more.
 const (
 	Accept   Deed = iota + 1 // tell the router that the job was accepted
 	Finish                   // tell the router how it ended, until it says that this is stored
 	Refuse                   // give it back to the router: it has not begun
+	Deny                     // likewise: the peer denies it (see Denied)
 	Lose                     // give it back to the router: it may have begun, and runs nowhere
 	AskBack                  // ask the peer to give it back unless it has begun
 	Confirm                  // tell the peer that the end is known
@@ -80,6 +81,7 @@ type Outbound struct {
 	offers map[string]Offer
 	paused map[string]time.Time // pools of which the peer gave a job back: until when
 	jobs   map[Ref]*handed
+	denied denials
 }
 
 // Mark is a beat of one link. What the origin asks of its store after a beat has come may
@@ -94,6 +96,7 @@ func NewOutbound(terms Terms, lease time.Duration) *Outbound {
 	return &Outbound{
 		terms: terms, timing: Timing{Lease: lease}.WithDefaults(),
 		offers: map[string]Offer{}, paused: map[string]time.Time{}, jobs: map[Ref]*handed{},
+		denied: denials{jobs: map[spillway.JobID]Denial{}},
 	}
 }
 
@@ -176,9 +179,10 @@ func (o *Outbound) Free(now time.Time, pool string) int {
 }
 
 // Take enters a job that the router has given to a pool. It is refused when there is no
-// place for it; otherwise it is to be written into the stored book, and then Kept.
+// place for it, or the peer denies it; otherwise it is to be written into the stored book,
+// and then Kept.
 func (o *Outbound) Take(now time.Time, ref Ref, class spillway.JobClass, pool string) (taken bool) {
-	if o.jobs[ref] != nil || o.Free(now, pool) == 0 {
+	if _, denied := o.Denies(now, ref.ID); denied || o.jobs[ref] != nil || o.Free(now, pool) == 0 {
 		return false
 	}
 	o.jobs[ref] = &handed{class: class, pool: pool, stage: Keeping, givenAt: now, giveBack: o.timing.GiveBack()}
@@ -284,10 +288,11 @@ const (
 	WordEnded
 	WordLost
 	WordRefused
+	WordDenied // refused for what the job is: the same would be refused again
 )
 
-// Heard takes in what the peer reports.
-func (o *Outbound) Heard(now time.Time, ref Ref, word Word) []Step {
+// Heard takes in what the peer reports; why is its sentence on a refusal.
+func (o *Outbound) Heard(now time.Time, ref Ref, word Word, why string) []Step {
 	h := o.jobs[ref]
 	if h == nil || h.stage == Keeping {
 		if word == WordTaken || word == WordRunning {
@@ -308,6 +313,9 @@ func (o *Outbound) Heard(now time.Time, ref Ref, word Word) []Step {
 	case WordLost:
 		o.paused[h.pool] = now.Add(backPause)
 		return []Step{o.end(Lose, ref, h), {Do: Confirm, Ref: ref}}
+	case WordDenied:
+		o.denied.note(now, ref.ID, h.class, why)
+		return []Step{o.end(Deny, ref, h), {Do: Confirm, Ref: ref}}
 	default:
 		o.paused[h.pool] = now.Add(backPause)
 		return []Step{o.end(Refuse, ref, h), {Do: Confirm, Ref: ref}}

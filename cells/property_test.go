@@ -11,7 +11,7 @@ import (
 
 // I10 across cells, whatever breaks: no job is on two machines at once, and each ends once.
 func TestI10_NoJobRunsInTwoCells(t *testing.T) {
-	handed, expired, stopped := 0, 0, 0
+	handed, expired, stopped, denied := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), 6)
 		for w.now < 15*time.Minute {
@@ -27,7 +27,7 @@ func TestI10_NoJobRunsInTwoCells(t *testing.T) {
 			}
 		}
 		w.requireApart()
-		handed, expired = handed+w.handed, expired+w.expired
+		handed, expired, denied = handed+w.handed, expired+w.expired, denied+w.denied
 		for _, s := range w.stays {
 			if s.stopped {
 				stopped++
@@ -36,6 +36,7 @@ func TestI10_NoJobRunsInTwoCells(t *testing.T) {
 	})
 	require.Positive(t, handed)
 	require.Positive(t, expired, "no claim ever expired: the property was not tested")
+	require.Positive(t, denied, "no peer ever denied a job")
 	require.Positive(t, stopped, "no job was ever ended by its peer")
 }
 

@@ -230,6 +230,11 @@ func (r cellRouter) SetPools(pools []spillway.Pool) error {
 	return r.c.poolSet.replace(cellsPart, pools)
 }
 
+// SetBars implements cellsession.Router.
+func (r cellRouter) SetBars(ctx context.Context, peer string, pools []string, bars []router.Bar) {
+	r.c.dispatcher.SetBars(ctx, peer, pools, bars)
+}
+
 // cellEvents has log and metrics told. An info line is written only when something has
 // changed.
 func (c *ControlPlane) cellEvents() cellsession.Events {

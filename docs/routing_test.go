@@ -26,7 +26,7 @@ func TestRoutingIsDescribedAsItIs(t *testing.T) {
 	require.True(t, found)
 	for _, o := range []router.Outcome{
 		router.OutcomeNoMatch, router.OutcomeUnadmitted, router.OutcomeFree, router.OutcomeWaits, router.OutcomeElsewhere,
-		router.OutcomeGrowing, router.OutcomeCooledOff, router.OutcomeDown, router.OutcomeFull,
+		router.OutcomeGrowing, router.OutcomeCooledOff, router.OutcomeDown, router.OutcomeFull, router.OutcomeRefused,
 	} {
 		require.Contains(t, explaining, "`"+string(o)+"`")
 	}

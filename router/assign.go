@@ -69,6 +69,9 @@ func (e *Engine) choose(g *Claimed) *machine {
 	if p == nil || !Match(&p.Capability, &g.Job.Requirement).OK() {
 		return nil
 	}
+	if _, barred := e.bar(p, g.Ref.Class, g.Ref.ID); barred {
+		return nil
+	}
 	first := p.best(g.Ref.Class)
 	if first == nil {
 		return nil

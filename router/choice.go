@@ -70,7 +70,7 @@ func (c *choice) open() {
 		for _, i := range class.takers {
 			p := e.pools[i]
 			if p != c.own && p.Priority == c.own.Priority && len(c.pools) < maxPoolsLookedAt &&
-				p.places-e.reserved[p.Name]-p.due > 0 {
+				p.places-e.reserved[p.Name]-p.due > 0 && !e.bars(p, c) {
 				c.pools = append(c.pools, p)
 			}
 		}

@@ -70,6 +70,8 @@ type Engine struct {
 	projects map[int64]*project        // of the classes
 	plans    uint64                    // numbers what is remembered for one plan only
 
+	barred []*barList // what pools bar
+
 	remote   remote
 	room     map[string]Room // by pool
 	spills   bool            // some pool is waited for

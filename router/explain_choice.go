@@ -24,6 +24,7 @@ const (
 	OutcomeCooledOff  Outcome = "cooled_off"       // it can't grow now: its provider refused
 	OutcomeDown       Outcome = "down"             // it can't grow now: its provider can't be asked
 	OutcomeFull       Outcome = "full"             // it has no place, and can't grow
+	OutcomeRefused    Outcome = "refused"          // it has refused the job, and is not offered it for some time
 )
 
 // maxScoresExplained bounds the machines that a Choice lists of each pool.
@@ -90,7 +91,10 @@ func (e *Engine) explainPool(p *pool, job *spillway.Job, r *spillway.Requirement
 	x.Free = max(0, p.places-e.reserved[p.Name])
 	x.Remote, x.Room = e.remote.free[p.Name], e.roomOf(p)
 	known := e.room[p.Name]
+	bar, barred := e.bar(p, r.Class(), job.ID)
 	switch {
+	case barred:
+		x.Outcome, x.Until, x.Detail = OutcomeRefused, bar.Until, bar.Why+"; it is not offered there before "+clockOf(bar.Until)
 	case unadmitted:
 		x.Outcome, x.Detail = OutcomeUnadmitted, "the job waits for admission"
 	case x.Free > 0:

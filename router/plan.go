@@ -28,12 +28,16 @@ func (e *Engine) Plan(now time.Time) []ClaimWant {
 		return nil
 	}
 	var wants wants
-	for _, f := range e.attribute(classes, berths) {
-		c, p := classes[f.class], berths[f.berth].pool
-		c.wanted += f.jobs
-		e.reserved[p.Name] += f.jobs
-		wants.add(c.id, p.Name, f.jobs)
+	want := func(c *class, p *pool, jobs int) {
+		c.wanted += jobs
+		e.reserved[p.Name] += jobs
+		wants.add(c.id, p.Name, jobs)
 	}
+	flows := e.oneOvertakes(e.attribute(classes, berths), classes, berths)
+	for _, f := range flows {
+		want(classes[f.class], berths[f.berth].pool, f.jobs)
+	}
+	e.wantOvertaken(wants.list, want)
 	return wants.list
 }
 
@@ -183,22 +187,26 @@ type flow struct {
 // attribute asks demand.Attribute who gets which place. To it, capabilities and
 // requirements are opaque but for their tags, by which it knows whom not to ask
 // about: only the matcher reads the rest. Here each stands for one berth (or what a pool
-// has ahead) and one class by its index, so that the matcher can answer from what is
+// has ahead) and one turn by its index, so that the matcher can answer from what is
 // known already, and by what nobody else knows: who has just refused what.
 func (e *Engine) attribute(classes []*class, berths []berth) []flow {
 	first := e.firstBerths(berths)
 	ahead, spills, more := e.ahead(classes, first)
-	turns := e.line(classes, first, berths, more)
+	turns := e.split(classes, e.line(classes, first, berths, more))
 	entries := make([]demand.Class, len(turns))
 	for i := range turns {
 		entries[i] = e.entry(&turns[i], classes, spills)
+		entries[i].Requirement.Project = int64(i)
 	}
 	supplies, index := supplies(berths, ahead)
 	match := func(c *spillway.Capability, r *spillway.Requirement) (ok bool, predicate string) {
+		t := &turns[r.Project]
 		if n := c.Projects[0]; n < 0 {
-			return classes[r.Project].takenBy(e.pools[-1-n]), ""
+			p := e.pools[-1-n]
+			return classes[t.class].takenBy(p) && e.admits(p, t), ""
 		}
-		return berths[c.Projects[0]].holds(classes[r.Project]), ""
+		b := &berths[c.Projects[0]]
+		return b.holds(classes[t.class]) && e.admits(b.pool, t), ""
 	}
 	given := demand.Attribute(entries, supplies, match).Flows
 	flows := make([]flow, 0, len(given))
@@ -217,8 +225,8 @@ func (e *Engine) attribute(classes []*class, berths []berth) []flow {
 func (e *Engine) entry(t *turn, classes []*class, spills []time.Duration) demand.Class {
 	c := classes[t.class]
 	return demand.Class{
-		ID:          c.id,
-		Requirement: spillway.Requirement{Tags: c.requirement.Tags, Project: int64(t.class)},
+		ID:          t.id(c),
+		Requirement: spillway.Requirement{Tags: c.requirement.Tags},
 		Priority:    c.priority,
 		Pending:     t.jobs,
 		Oldest:      c.oldest,

@@ -81,6 +81,8 @@ type turn struct {
 	from  int // how many jobs of the class are served before
 	jobs  int
 	share int // of demand.Class: its place in line
+
+	barred uint64 // the lists of Engine.barred that bar them, one bit each
 }
 
 // line puts the jobs of classes in the order in which they are served, and the classes
@@ -107,6 +109,9 @@ func (e *Engine) line(classes []*class, first []int, berths []berth, ahead int) 
 	for i, c := range classes {
 		if e.countPlaces(c, first, berths, ahead) {
 			l.places += c.kind.places
+		}
+		for _, p := range e.portions(c) { // barred from some places: others may need those
+			c.kind.places, l.places = c.kind.places+p.jobs, l.places+p.jobs
 		}
 		if c.kind.fair {
 			l.waiters = append(l.waiters, waiter{class: c, index: i, running: c.project.running, oldest: c.oldest.UnixNano()})

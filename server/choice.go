@@ -76,7 +76,8 @@ func (e JobExplanation) InLightOf(c router.Choice) JobExplanation {
 // tells reports whether the router knows more than how many instances there are.
 func tells(o router.Outcome) bool {
 	switch o {
-	case router.OutcomeWaits, router.OutcomeElsewhere, router.OutcomeUnadmitted, router.OutcomeCooledOff, router.OutcomeDown:
+	case router.OutcomeWaits, router.OutcomeElsewhere, router.OutcomeUnadmitted, router.OutcomeCooledOff, router.OutcomeDown,
+		router.OutcomeRefused:
 		return true
 	default:
 		return false
@@ -86,6 +87,7 @@ func tells(o router.Outcome) bool {
 // held is a sentence on why the job has no place though there is one; empty if there is
 // none.
 func held(c *router.Choice) string {
+	refused := ""
 	for i := range c.Pools {
 		switch p := &c.Pools[i]; p.Outcome {
 		case router.OutcomeUnadmitted:
@@ -97,10 +99,12 @@ func held(c *router.Choice) string {
 			return ""
 		case router.OutcomeWaits:
 			return fmt.Sprintf("Pool %s has a place, and a better pool is waited for: %s.", p.Pool, p.Detail)
+		case router.OutcomeRefused:
+			refused = fmt.Sprintf("Pool %s may not have it: %s.", p.Pool, p.Detail)
 		default:
 		}
 	}
-	return ""
+	return refused
 }
 
 func choiceToProto(c *JobChoice) *adminv1.ExplainJobResponse {

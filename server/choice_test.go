@@ -76,10 +76,14 @@ func TestSummariesOfAChoice(t *testing.T) {
 			choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeFree, Free: 1, Machines: []router.Score{{Machine: "m-1"}}}),
 			"Machine m-1 of pool p is the best place for it now.",
 		},
-		"no place":   {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeFull}), "It can run in p, and none of these has a place now."},
-		"admission":  {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeUnadmitted}), "It waits for admission."},
-		"no pool":    {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeNoMatch, Verdict: router.Verdict{Predicate: router.PredicateTags}}), "None of 1 pools can take the job"},
-		"its turn":   {withBefore(choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeFree, Free: 1}), 7), "7 jobs come before it."},
+		"no place":  {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeFull}), "It can run in p, and none of these has a place now."},
+		"admission": {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeUnadmitted}), "It waits for admission."},
+		"no pool":   {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeNoMatch, Verdict: router.Verdict{Predicate: router.PredicateTags}}), "None of 1 pools can take the job"},
+		"its turn":  {withBefore(choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeFree, Free: 1}), 7), "7 jobs come before it."},
+		"refused": {
+			choiceOf(router.PoolChoice{Pool: "cell-us-1", Outcome: router.OutcomeRefused, Detail: "cell us refused it: no"}),
+			"Pool cell-us-1 may not have it: cell us refused it: no.",
+		},
 		"cooled off": {choiceOf(router.PoolChoice{Pool: "p", Outcome: router.OutcomeCooledOff}), "none of these has a place now"},
 	} {
 		t.Run(name, func(t *testing.T) {

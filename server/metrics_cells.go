@@ -3,7 +3,7 @@ package server
 import "github.com/prometheus/client_golang/prometheus"
 
 // cellOutcomes are how handed-over attempts end.
-var cellOutcomes = []string{"ended", "lost", "refused", otherLabel}
+var cellOutcomes = []string{"ended", "lost", "refused", "denied", otherLabel}
 
 // cellMetrics are about other cells. Peers are named by the configuration, and origins by
 // those who may call as one.

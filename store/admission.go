@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ const (
 
 var (
 	reviewScript   = mustScript("review", "queue", "chain")
-	admitScript    = mustScript("admit", "queue")
+	admitScript    = mustScript("admit", "queue", "chain")
 	absentScript   = mustScript("absent", "queue", "chain")
 	presenceScript = mustScript("presence")
 )
@@ -45,11 +46,19 @@ type ReviewWant struct {
 	Approvers []Approver // in the order in which they are asked
 }
 
+// Asked says that the controller that a job waits for has known it for some time already:
+// its deadline goes on from there, whoever shows it to which instance. Zero: it has not.
+type Asked struct {
+	Controller string
+	For        time.Duration // by the server's clock, in ms
+}
+
 // ForReview is a job that this replica now holds for review.
 type ForReview struct {
 	Job      spillway.Job
 	Ref      router.JobRef
 	Approved []string // by whom already
+	Asked    Asked
 }
 
 // ClaimForReview claims pending jobs for admission, as Claim does for a machine: by
@@ -90,7 +99,8 @@ func (s *Store) ClaimForReview(ctx context.Context, wants []ReviewWant, ttl time
 				errs = append(errs, fmt.Errorf("store: claim for review: job %.80q: %w", asString(list[k]), err))
 				continue
 			}
-			claimed = append(claimed, ForReview{Job: c.Job, Ref: c.Ref, Approved: names(asString(list[k+2]))})
+			approved, asked := readApprovals(asString(list[k+2]))
+			claimed = append(claimed, ForReview{Job: c.Job, Ref: c.Ref, Approved: approved, Asked: asked})
 		}
 	}
 	return claimed, errors.Join(errs...)
@@ -104,20 +114,49 @@ func flag(b bool) int {
 	return 0
 }
 
-func names(words string) []string {
+// askedMark begins the last word of a job's approvals where its next controller was asked:
+// no controller's name does.
+const askedMark = "@"
+
+// readApprovals reads who has approved a job, and whom it was before when.
+func readApprovals(words string) (approved []string, asked Asked) {
 	if words == "" {
-		return nil
+		return nil, Asked{}
 	}
-	return strings.Split(words, ",")
+	for word := range strings.SplitSeq(words, ",") {
+		mark, isMark := strings.CutPrefix(word, askedMark)
+		if !isMark {
+			approved = append(approved, word)
+			continue
+		}
+		name, ms, _ := strings.Cut(mark, "=")
+		if n, err := strconv.ParseInt(ms, 10, 64); err == nil && n >= 0 && n <= math.MaxInt64/int64(time.Millisecond) {
+			asked = Asked{Controller: name, For: time.Duration(n) * time.Millisecond}
+		}
+	}
+	return approved, asked
+}
+
+// approvals is what readApprovals reads.
+func approvals(approved []string, asked Asked) string {
+	words := strings.Join(approved, ",")
+	if asked.Controller == "" {
+		return words
+	}
+	if words != "" {
+		words += ","
+	}
+	return words + askedMark + asked.Controller + "=" + strconv.FormatInt(max(0, asked.For.Milliseconds()), 10)
 }
 
 // ReviewEnd is what a review of an attempt came to.
 type ReviewEnd struct {
 	Ref router.JobRef
 	// To is Admitted; Rejected or Failed, with a result; or Pending: back to the queue
-	// with those in Approved noted.
+	// with those in Approved noted, and Asked.
 	To       spillway.JobState
 	Approved []string
+	Asked    Asked
 	Result   spillway.JobResult
 	Reason   string // with Pending
 }
@@ -142,7 +181,7 @@ func (s *Store) EndReviews(ctx context.Context, ends []ReviewEnd) ([]error, erro
 			return errs, fmt.Errorf("store: end reviews: job %s can't be brought to state %q by a review", e.Ref.ID, e.To)
 		}
 		items[i] = scripted{class: e.Ref.Class, err: &errs[i], bytes: len(result), args: []any{
-			string(e.Ref.ID), e.Ref.Attempt, letterOf[e.To], strings.Join(e.Approved, ","), result, reasonWord(e.Reason),
+			string(e.Ref.ID), e.Ref.Attempt, letterOf[e.To], approvals(e.Approved, e.Asked), result, reasonWord(e.Reason),
 		}}
 	}
 	ctx, done := s.begin(ctx)
@@ -151,17 +190,17 @@ func (s *Store) EndReviews(ctx context.Context, ends []ReviewEnd) ([]error, erro
 }
 
 // FailAbsent fails pending jobs of a class whose next controller is the named one and
-// that were submitted, or lost their last machine, before a time: at most limit of them.
-func (s *Store) FailAbsent(ctx context.Context, class spillway.JobClass, approvers []string, absent string, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
+// that were submitted, or lost their last machine, so long ago, by the server's clock: at
+// most limit of them.
+func (s *Store) FailAbsent(ctx context.Context, class spillway.JobClass, approvers []string, absent string, waited time.Duration, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
 	encoded, err := encodeResult(result)
 	if err != nil {
 		return nil, err
 	}
-	before := submittedBefore.Sub(submissionBase).Microseconds()
-	if before <= 0 || limit <= 0 || len(approvers) > maxApprovers {
+	if limit <= 0 || len(approvers) > maxApprovers {
 		return []spillway.JobRecord{}, nil
 	}
-	args := []any{s.channels(), min(limit, MaxBatch), min(before, spanMicros), encoded, maxReviewLooks, absent}
+	args := []any{s.channels(), min(limit, MaxBatch), max(0, waited.Microseconds()), encoded, maxReviewLooks, absent}
 	for _, name := range approvers {
 		args = append(args, name)
 	}

@@ -64,7 +64,7 @@ func appendString(b []byte, s string) []byte {
 }
 
 func decodeMachine(text string) (router.Machine, error) {
-	r := wordReader{left: []byte(text)}
+	r := wordReader{left: text}
 	version := r.byte()
 	if version != machineVersion && version != machineVersionWithWord {
 		return router.Machine{}, fmt.Errorf("%w: a machine in version %d", errContent, version)
@@ -94,9 +94,10 @@ func appendTime(b []byte, t time.Time) []byte {
 	return binary.AppendVarint(b, t.UnixMicro())
 }
 
-// wordReader reads what encodeMachine wrote; bad says that there was less.
+// wordReader reads what encodeMachine wrote; bad says that there was less. The strings
+// that it returns are parts of what it reads.
 type wordReader struct {
-	left []byte
+	left string
 	bad  bool
 }
 
@@ -111,24 +112,32 @@ func (r *wordReader) byte() byte {
 }
 
 func (r *wordReader) str() string {
-	n, size := binary.Uvarint(r.left)
-	if size <= 0 || n > maxMachineBytes || n > uint64(len(r.left)-size) {
-		r.bad, r.left = true, nil
+	n := r.uvarint()
+	if n > maxMachineBytes || n > uint64(len(r.left)) {
+		r.bad, r.left = true, ""
 		return ""
 	}
-	s := string(r.left[size : size+int(n)])
-	r.left = r.left[size+int(n):]
+	s := r.left[:n]
+	r.left = r.left[n:]
 	return s
 }
 
-func (r *wordReader) varint() int64 {
-	n, size := binary.Varint(r.left)
+// uvarint reads what binary.AppendUvarint wrote.
+func (r *wordReader) uvarint() uint64 {
+	var head [binary.MaxVarintLen64]byte
+	n, size := binary.Uvarint(head[:copy(head[:], r.left)])
 	if size <= 0 {
-		r.bad, r.left = true, nil
+		r.bad, r.left = true, ""
 		return 0
 	}
 	r.left = r.left[size:]
 	return n
+}
+
+// varint reads what binary.AppendVarint wrote.
+func (r *wordReader) varint() int64 {
+	n := r.uvarint()
+	return int64(n>>1) ^ -int64(n&1)
 }
 
 func (r *wordReader) int() int { return int(r.varint()) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,17 +76,53 @@ func decodeDrain(id spillway.MachineID, content string) (router.DrainOrder, erro
 // Drains returns the orders in force for a pool's machines. A machine without one
 // is to take jobs.
 func (s *Store) Drains(ctx context.Context, pool string) (map[spillway.MachineID]router.DrainOrder, error) {
+	all, err := s.DrainsOf(ctx, []string{pool})
+	return all[pool], err
+}
+
+// drainsPipeline bounds the pools that one pipeline asks for [pools].
+const drainsPipeline = 1_000
+
+// DrainsOf is Drains for many pools, with an entry for each of them. With an error, those
+// that were read are returned; of the others nothing is known.
+func (s *Store) DrainsOf(ctx context.Context, pools []string) (map[string]map[spillway.MachineID]router.DrainOrder, error) {
 	ctx, done := s.begin(ctx)
 	defer done()
-	all, err := s.rdb.HGetAll(ctx, s.drainKey(pool)).Result()
+	drains := make(map[string]map[spillway.MachineID]router.DrainOrder, len(pools))
+	var failure error
+	for part := range slices.Chunk(pools, drainsPipeline) {
+		pipe := s.rdb.Pipeline()
+		cmds := make([]*redis.MapStringStringCmd, len(part))
+		for i, pool := range part {
+			cmds[i] = pipe.HGetAll(ctx, s.drainKey(pool))
+		}
+		_, sent := pipe.Exec(ctx)
+		for i, pool := range part {
+			orders, err := readDrains(cmds[i], sent)
+			if err != nil {
+				failure = fmt.Errorf("pool %s: %w", pool, err)
+				continue
+			}
+			drains[pool] = orders
+		}
+	}
+	return drains, failed("drains", failure, reading)
+}
+
+// readDrains reads one pool's answer; sent is what came of the pipeline that it was in.
+func readDrains(cmd *redis.MapStringStringCmd, sent error) (map[spillway.MachineID]router.DrainOrder, error) {
+	all, err := cmd.Result()
+	if err == nil && all == nil {
+		err = sent // a pipeline that never began leaves its commands without an error
+	}
 	if err != nil {
-		return nil, failed("drains", err, reading)
+		return nil, err
 	}
 	orders := make(map[spillway.MachineID]router.DrainOrder, len(all))
 	for name, content := range all {
 		id := spillway.MachineID(name)
 		if orders[id], err = decodeDrain(id, content); err != nil {
-			return nil, fmt.Errorf("store: drains of pool %s: %w", pool, err)
+			return nil, err
 		}
 	}
 	return orders, nil

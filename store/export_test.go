@@ -60,6 +60,12 @@ func LosePool(t *testing.T, s *Store, pool string) {
 	require.NoError(t, s.rdb.Del(t.Context(), s.machineKeys(pool)...).Err())
 }
 
+// BreakDrains leaves something where a pool's drain orders should be.
+func BreakDrains(t *testing.T, s *Store, pool string) {
+	t.Helper()
+	require.NoError(t, s.rdb.Set(t.Context(), s.drainKey(pool), "?", 0).Err())
+}
+
 // FillBook writes a machine's book with n open jobs, 0 to n−1, as n begins would.
 func FillBook(t *testing.T, s *Store, j RoutedJob, n int) {
 	t.Helper()
@@ -92,6 +98,9 @@ var (
 	ShardsFor     = shardsFor
 )
 
+// DrainsPipeline is how many pools one pipeline asks for.
+const DrainsPipeline = drainsPipeline
+
 // CountCurrent counts the epoch that is being written, for benchmarks that can't
 // wait for its end.
 func CountCurrent(tb testing.TB, s *Store, source string, interval time.Duration) ViewCounts {
@@ -100,7 +109,9 @@ func CountCurrent(tb testing.TB, s *Store, source string, interval time.Duration
 	defer done()
 	e, err := s.currentEpoch(ctx, source, interval)
 	require.NoError(tb, err)
-	counts, _, err := s.countEpoch(ctx, e, nil)
+	head, _, err := s.readHead(ctx, e)
+	require.NoError(tb, err)
+	counts, _, err := s.countEpoch(ctx, e, head, nil)
 	require.NoError(tb, err)
 	return counts
 }

@@ -77,7 +77,7 @@ func admissionOperations(s *store.Store) map[string]operation {
 		}},
 		"fail absent": {true, func(ctx context.Context) error {
 			result := spillway.JobResult{State: spillway.Failed}
-			return outcome(s.FailAbsent(ctx, classA(), []string{"c"}, "c", time.Now(), 1, result))
+			return outcome(s.FailAbsent(ctx, classA(), []string{"c"}, "c", time.Minute, 1, result))
 		}},
 		"announce": {true, func(ctx context.Context) error {
 			return outcome(s.AnnounceControllers(ctx, "r", []store.ControllerAt{{Controller: "c"}}, time.Minute))
@@ -98,6 +98,7 @@ func poolOperations(s *store.Store) map[string]operation {
 		"machine":         {false, func(ctx context.Context) error { _, _, err := s.Machine(ctx, "p", "m"); return err }},
 		"drain":           {true, func(ctx context.Context) error { return s.OrderDrain(ctx, "p", []router.DrainOrder{{Machine: "m"}}) }},
 		"drains":          {false, func(ctx context.Context) error { return outcome(s.Drains(ctx, "p")) }},
+		"drains of pools": {false, func(ctx context.Context) error { return outcome(s.DrainsOf(ctx, []string{"p", "q"})) }},
 		"ordered":         {false, func(ctx context.Context) error { _, _, err := s.Ordered(ctx, "p", "m"); return err }},
 		"begin":           {true, func(ctx context.Context) error { return outcome(s.BeginRouted(ctx, routed())) }},
 		"confirm":         {false, func(ctx context.Context) error { return outcome(s.ConfirmRouted(ctx, "1")) }},
@@ -134,6 +135,7 @@ func keptOperations(s *store.Store) map[string]operation {
 		"see board":      {false, func(ctx context.Context) error { _, _, err := s.Board(ctx, "b"); return err }},
 		"put setting":    {true, func(ctx context.Context) error { return s.PutSetting(ctx, "k", "n", nil) }},
 		"create setting": {true, func(ctx context.Context) error { return outcome(s.CreateSetting(ctx, "k", "n", nil)) }},
+		"swap setting":   {true, func(ctx context.Context) error { return outcome(s.SwapSetting(ctx, "k", "n", nil, nil)) }},
 		"drop setting":   {true, func(ctx context.Context) error { return outcome(s.DropSetting(ctx, "k", "n")) }},
 		"settings":       {false, func(ctx context.Context) error { return outcome(s.Settings(ctx, "k")) }},
 		"experience": {true, func(ctx context.Context) error {

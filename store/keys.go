@@ -25,10 +25,17 @@ func (s *Store) classKeys(class spillway.JobClass) []string {
 	}
 }
 
-// countedKeys are those of a class that are counted.
+// countedKeys are those of a class that are counted, parts of one string: every class is
+// counted every second.
 func (s *Store) countedKeys(class spillway.JobClass) []string {
-	k := s.classKeys(class)
-	return []string{k[0], k[1], k[2], k[8], k[9]}
+	base := s.opt.Prefix + ":{c:" + string(class) + "}:"
+	all := base + "pending" + base + "claims" + base + "ended" + base + "admitted" + base + "routing"
+	keys := make([]string, 0, 5)
+	for _, name := range [...]string{"pending", "claims", "ended", "admitted", "routing"} {
+		n := len(base) + len(name)
+		keys, all = append(keys, all[:n]), all[n:]
+	}
+	return keys
 }
 
 // registryKeys are the classes by last push, and their requirements.

@@ -18,10 +18,12 @@ var machinesScript = mustScript("machines", "book")
 // machineKeys are the keys of a pool's machines, in the order of scripts/book.lua.
 func (s *Store) machineKeys(pool string) []string {
 	tag := "m:" + pool
-	return []string{s.key(tag, "machines"), s.key(tag, "seen"), s.drainKey(pool), s.key(tag, "book"), s.key(tag, "holders")}
+	return []string{s.machinesKey(pool), s.key(tag, "seen"), s.drainKey(pool), s.key(tag, "book"), s.key(tag, "holders")}
 }
 
-func (s *Store) drainKey(pool string) string { return s.key("m:"+pool, "drains") }
+func (s *Store) machinesKey(pool string) string { return s.opt.Prefix + ":{m:" + pool + "}:machines" }
+
+func (s *Store) drainKey(pool string) string { return s.opt.Prefix + ":{m:" + pool + "}:drains" }
 
 // PutMachines registers machines, or renews what is known of them, for the
 // MachineTTL from now on by the server's clock.
@@ -111,8 +113,8 @@ func (s *Store) registerPools(ctx context.Context, items []poolItem) error {
 	return err
 }
 
-// Machines returns every machine that is registered, of all pools: whole or an
-// error.
+// Machines returns every machine that is registered, one pool's after the other: whole
+// or an error. A pool's keep their order for as long as none comes and none goes, mostly.
 func (s *Store) Machines(ctx context.Context) ([]router.Machine, error) {
 	ctx, done := s.begin(ctx)
 	defer done()
@@ -122,9 +124,9 @@ func (s *Store) Machines(ctx context.Context) ([]router.Machine, error) {
 	}
 	pipe := s.rdb.Pipeline()
 	now := pipe.Time(ctx)
-	cmds := make([]*redis.MapStringStringCmd, len(pools))
+	cmds := make([]*redis.StringSliceCmd, len(pools))
 	for i, pool := range pools {
-		cmds[i] = pipe.HGetAll(ctx, s.machineKeys(pool)[0])
+		cmds[i] = pipe.HVals(ctx, s.machinesKey(pool))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, failed("machines", err, reading)

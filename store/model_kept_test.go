@@ -58,7 +58,22 @@ type settingsModel struct {
 
 func settingsActions(s *store.Store, _ *clock) actions {
 	m := &settingsModel{s: s, kept: map[string]map[string][]byte{"a": {}, "b": {}, "c": {}}}
-	return actions{"put": m.put, "create": m.create, "drop": m.drop, "": m.check}
+	return actions{"put": m.put, "create": m.create, "swap": m.swap, "drop": m.drop, "": m.check}
+}
+
+func (m *settingsModel) swap(t *rapid.T) {
+	kind, name, data := letter(t, "kind"), letter(t, "name"), []byte(letter(t, "data"))
+	var was []byte
+	if rapid.Bool().Draw(t, "there was one") {
+		was = []byte(letter(t, "was"))
+	}
+	swapped, err := m.s.SwapSetting(t.Context(), kind, name, was, data)
+	require.NoError(t, err)
+	old, there := m.kept[kind][name]
+	require.Equal(t, there == (was != nil) && string(old) == string(was), swapped)
+	if swapped {
+		m.kept[kind][name] = data
+	}
 }
 
 func (m *settingsModel) put(t *rapid.T) {

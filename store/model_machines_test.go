@@ -111,10 +111,13 @@ func (m *machinesModel) check(t *rapid.T) {
 		got = append(got, place{machine.Pool, machine.ID})
 	}
 	require.ElementsMatch(t, want, got)
+	ordered, err := m.s.DrainsOf(t.Context(), routedPools)
+	require.NoError(t, err)
 	for _, pool := range routedPools {
 		m.expireOrders(pool)
 		orders, err := m.s.Drains(t.Context(), pool)
 		require.NoError(t, err)
+		require.Equal(t, orders, ordered[pool])
 		for _, id := range routedMachines {
 			m.checkMachine(t, place{pool, id}, slices.Contains(want, place{pool, id}), orders)
 		}

@@ -52,6 +52,11 @@ func (m *queueModel) review(t *rapid.T) {
 		require.Equal(t, j.ref(), got[i].Ref)
 		require.Equal(t, j.job.Script, got[i].Job.Script)
 		require.True(t, slices.Equal(j.approved, got[i].Approved), "job %s: approved by %v, said to be by %v", j.job.ID, j.approved, got[i].Approved)
+		asked := store.Asked{Controller: j.askedBy}
+		if j.askedBy != "" {
+			asked.For = m.clock.now().Sub(j.askedAt).Truncate(time.Millisecond)
+		}
+		require.Equal(t, asked, got[i].Asked)
 	}
 }
 
@@ -65,6 +70,12 @@ func (m *queueModel) endReview(t *rapid.T) {
 	case to == spillway.Pending:
 		end.Approved = modelControllers[:rapid.IntRange(0, len(modelControllers)).Draw(t, "approved")]
 		end.Reason = "handed on"
+		if rapid.Bool().Draw(t, "asked") {
+			end.Asked = store.Asked{
+				Controller: rapid.SampledFrom(modelControllers).Draw(t, "asked by"),
+				For:        time.Duration(rapid.IntRange(0, 30_000).Draw(t, "asked for ms")) * time.Millisecond,
+			}
+		}
 	}
 	errs, err := m.s.EndReviews(t.Context(), []store.ReviewEnd{end})
 	require.NoError(t, err)
@@ -84,10 +95,11 @@ func (m *queueModel) endReview(t *rapid.T) {
 func (m *queueModel) decide(j *modelJob, end *store.ReviewEnd) {
 	switch end.To {
 	case spillway.Admitted:
-		j.admitted, j.approved = true, nil
+		j.admitted, j.approved, j.askedBy = true, nil, ""
 		j.become(spillway.Admitted)
 	case spillway.Pending:
 		j.approved = slices.Clone(end.Approved)
+		j.askedBy, j.askedAt = end.Asked.Controller, m.clock.now().Add(-end.Asked.For)
 		j.become(spillway.Pending)
 	default:
 		j.end(end.Result)
@@ -96,7 +108,8 @@ func (m *queueModel) decide(j *modelJob, end *store.ReviewEnd) {
 
 func (m *queueModel) failAbsent(t *rapid.T) {
 	tag, absent := rapid.SampledFrom(modelTags).Draw(t, "tag"), rapid.SampledFrom(modelControllers).Draw(t, "absent")
-	before := m.clock.now().Add(-time.Duration(rapid.IntRange(1, 10).Draw(t, "age")) * time.Second)
+	waited := time.Duration(rapid.IntRange(1, 10).Draw(t, "age")) * time.Second
+	before := m.clock.now().Add(-waited)
 	limit := rapid.IntRange(1, 3).Draw(t, "limit")
 	approvers := chain(t)
 	var names []string
@@ -104,11 +117,11 @@ func (m *queueModel) failAbsent(t *rapid.T) {
 		names = append(names, a.Name)
 	}
 	result := spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: absent}
-	records, err := m.s.FailAbsent(t.Context(), modelClass(tag), names, absent, before, limit, result)
+	records, err := m.s.FailAbsent(t.Context(), modelClass(tag), names, absent, waited, limit, result)
 	require.NoError(t, err)
 	var want []spillway.JobID
 	for _, j := range m.in(spillway.Pending, tag) {
-		if next, _ := j.next(approvers); len(want) < limit && next.Name == absent && j.waitsSince(before) {
+		if next, _ := j.next(approvers); len(want) < limit && next.Name == absent && !j.submitted.After(before) && !j.requeued.After(before) {
 			j.end(result)
 			want = append(want, j.job.ID)
 		}

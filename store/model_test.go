@@ -53,6 +53,8 @@ type modelJob struct {
 	requeued      time.Time // when it lost a machine last
 	quarantined   time.Time // when it came there; zero = it is not
 	approved      []string  // by whom, while it is pending or under review
+	askedBy       string    // the next controller, while it is pending or under review
+	askedAt       time.Time // when it was
 	admitted      bool      // by all of them
 	result        spillway.JobResult
 	way           []spillway.JobState
@@ -194,7 +196,7 @@ func (m *queueModel) claim(t *rapid.T) {
 	want = want[:min(n, len(want))]
 	require.Len(t, got, len(want))
 	for i, j := range want {
-		j.approved = nil // a machine has it: the next review, if any, begins anew
+		j.approved, j.askedBy = nil, "" // a machine has it: the next review, if any, begins anew
 		j.claim(m, spillway.Assigned, ttl)
 		require.Equal(t, j.ref(), got[i].Ref)
 		require.Equal(t, j.job.Script, got[i].Job.Script)

@@ -108,8 +108,8 @@ func (c *call) command(text bool) []any {
 	}
 	cmd := make([]any, 0, 3+len(c.keys)+len(c.args))
 	cmd = append(cmd, verb, what, len(c.keys))
-	for _, k := range c.keys {
-		cmd = append(cmd, k)
+	for i := range c.keys {
+		cmd = append(cmd, &c.keys[i]) // the string itself would be copied to the heap
 	}
 	return append(cmd, c.args...)
 }

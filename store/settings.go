@@ -32,16 +32,33 @@ func checkSetting(kind, name string) error {
 // PutSetting keeps what somebody has set at run time, for every replica and until
 // DropSetting; SettingPokes fires.
 func (s *Store) PutSetting(ctx context.Context, kind, name string, data []byte) error {
-	_, err := s.putSetting(ctx, kind, name, data, false)
+	_, err := s.putSetting(ctx, kind, name, data, putAlways, nil)
 	return err
 }
 
 // CreateSetting is PutSetting for a name that is free. It reports whether it was.
 func (s *Store) CreateSetting(ctx context.Context, kind, name string, data []byte) (created bool, err error) {
-	return s.putSetting(ctx, kind, name, data, true)
+	return s.putSetting(ctx, kind, name, data, putIfFree, nil)
 }
 
-func (s *Store) putSetting(ctx context.Context, kind, name string, data []byte, isNew bool) (bool, error) {
+// SwapSetting is PutSetting if the setting is still what it was when somebody looked; nil:
+// its name was free. It reports whether that was so: else somebody else has written since,
+// and nothing was changed.
+func (s *Store) SwapSetting(ctx context.Context, kind, name string, was, data []byte) (swapped bool, err error) {
+	if was == nil {
+		return s.putSetting(ctx, kind, name, data, putIfFree, nil)
+	}
+	return s.putSetting(ctx, kind, name, data, putIfSame, was)
+}
+
+// When a setting is put, as scripts/setting.lua has it.
+const (
+	putAlways = iota
+	putIfFree
+	putIfSame
+)
+
+func (s *Store) putSetting(ctx context.Context, kind, name string, data []byte, when int, was []byte) (bool, error) {
 	if err := checkSetting(kind, name); err != nil {
 		return false, fmt.Errorf("store: put setting: %w", err)
 	}
@@ -50,7 +67,7 @@ func (s *Store) putSetting(ctx context.Context, kind, name string, data []byte, 
 	}
 	ctx, done := s.begin(ctx)
 	defer done()
-	code, err := s.runOne(ctx, call{settingScript, []string{s.settingsKey(kind)}, []any{name, data, oneIf(isNew), MaxSettings, s.settingsChannel(kind)}})
+	code, err := s.runOne(ctx, call{settingScript, []string{s.settingsKey(kind)}, []any{name, data, when, MaxSettings, s.settingsChannel(kind), was}})
 	switch {
 	case err != nil:
 		return false, failed("put setting", err, writing)

@@ -125,10 +125,12 @@ func (e epoch) sizesKey() string { return e.source + ":sizes" }
 // shards is what the keys of a class's shards of one kind begin with. There are
 // thousands of keys and few classes, so it is made once for each class.
 func (e epoch) shards(class spillway.JobClass, kind byte) shardPrefix {
-	b := append(make([]byte, 0, len(e.base)+len(class)+4), e.base...)
-	b = append(b, ':')
-	b = appendShort(b, class)
-	return shardPrefix(append(b, ':', kind))
+	return shardPrefix(e.appendShards(make([]byte, 0, len(e.base)+len(class)+4), class, kind))
+}
+
+func (e epoch) appendShards(b []byte, class spillway.JobClass, kind byte) []byte {
+	b = append(append(b, e.base...), ':')
+	return append(appendShort(b, class), ':', kind)
 }
 
 type shardPrefix string
@@ -138,11 +140,14 @@ func (p shardPrefix) key(shard int) string { return string(p) + strconv.FormatIn
 // appendShort writes a class in 22 characters instead of 32: a key's name is a tenth
 // of what its set costs.
 func appendShort(b []byte, class spillway.JobClass) []byte {
-	raw, err := hex.DecodeString(string(class))
-	if err != nil {
+	var raw [16]byte
+	if len(class) != hex.EncodedLen(len(raw)) {
 		return append(b, class...)
 	}
-	return base64.RawURLEncoding.AppendEncode(b, raw)
+	if _, err := hex.Decode(raw[:], []byte(class)); err != nil {
+		return append(b, class...)
+	}
+	return base64.RawURLEncoding.AppendEncode(b, raw[:])
 }
 
 // addIDs writes the ids and returns the size of each class afterwards, as a layout

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -107,7 +109,25 @@ func (o *Options) validate() error {
 	case o.MaxBatch < 0 || o.MaxBatch > admission.MaxBatch:
 		return fmt.Errorf("%d jobs in one review: use 0 to %d", o.MaxBatch, admission.MaxBatch)
 	}
+	for _, addr := range o.Addrs {
+		if o.TokenFile != "" && o.plaintext() && !loopback(addr) {
+			return fmt.Errorf("%s: the token would cross the network in plaintext: use --ca-file, or a loopback address", addr)
+		}
+	}
 	return nil
+}
+
+// plaintext reports whether nothing of TLS was asked for.
+func (o *Options) plaintext() bool { return o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" }
+
+// loopback reports whether HOST:PORT can only be on this machine.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (o *Options) dialOptions() ([]grpc.DialOption, error) {
@@ -133,7 +153,7 @@ func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 }
 
 func (o *Options) credentials() (credentials.TransportCredentials, error) {
-	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
+	if o.plaintext() {
 		return insecure.NewCredentials(), nil
 	}
 	files, err := tlsfiles.Open(tlsfiles.Files{Cert: o.CertFile, Key: o.KeyFile, CA: o.CAFile}, tlsfiles.Options{})
@@ -157,6 +177,5 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 	return map[string]string{"authorization": "Bearer " + strings.TrimSpace(string(b))}, nil
 }
 
-// RequireTransportSecurity: a token is sent in plaintext only where TLS was not asked
-// for, which a control plane allows on loopback addresses alone.
+// RequireTransportSecurity: without TLS all addresses are this machine's own.
 func (t token) RequireTransportSecurity() bool { return t.tls }

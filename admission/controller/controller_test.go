@@ -34,6 +34,9 @@ func TestWhatCannotBegin(t *testing.T) {
 		"no such file":        whole(func(o *Options) { o.CAFile = filepath.Join(t.TempDir(), "ca") }),
 		"key":                 whole(func(o *Options) { o.KeyFile = "key" }), // else it would speak in plaintext
 		"address \"\\x00\"":   whole(func(o *Options) { o.Addrs = []string{"\x00"} }),
+		"in plaintext": whole(func(o *Options) {
+			o.Addrs, o.TokenFile = []string{"127.0.0.1:1", "192.0.2.1:7701"}, "token"
+		}),
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		err := Run(ctx, o, allowAll)

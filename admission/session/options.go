@@ -17,7 +17,7 @@ type Store interface {
 	ClaimForReview(ctx context.Context, wants []store.ReviewWant, ttl time.Duration) ([]store.ForReview, error)
 	EndReviews(ctx context.Context, ends []store.ReviewEnd) ([]error, error)
 	Renew(ctx context.Context, refs []router.JobRef, ttl time.Duration) (stale []router.JobRef, err error)
-	FailAbsent(ctx context.Context, class spillway.JobClass, approvers []string, absent string, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error)
+	FailAbsent(ctx context.Context, class spillway.JobClass, approvers []string, absent string, waited time.Duration, limit int, result spillway.JobResult) ([]spillway.JobRecord, error)
 	AnnounceControllers(ctx context.Context, replica string, here []store.ControllerAt, ttl time.Duration) ([]store.ControllerAt, error)
 	PublishFact(ctx context.Context, topic string, data []byte) error
 	Facts(ctx context.Context, topic string) (<-chan []byte, error)
@@ -68,6 +68,9 @@ const (
 	maxEndsAtOnce = 512
 	// maxFailedAtOnce bounds the jobs of a class that an absence fails at a time [jobs].
 	maxFailedAtOnce = 512
+	// absentEvery is how often the store is asked for jobs of absent controllers: whether
+	// one has waited for long enough, its clock alone says.
+	absentEvery = time.Second
 	// retryFirst and retryMost bound the wait before a call to the store is repeated.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/admission"
-	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store"
 )
 
@@ -102,7 +101,7 @@ func (r *Reviewer) announce(now time.Time) {
 // failAbsent ends jobs whose controller is connected nowhere, or silent everywhere.
 // While it is not known what the other replicas have, nothing is absent.
 func (r *Reviewer) failAbsent(now time.Time) {
-	if r.failing {
+	if r.failing || now.Sub(r.failed) < absentEvery {
 		return
 	}
 	goodAt, ok := r.seen.good(now, 2*r.opt.AnnounceEvery)
@@ -115,15 +114,15 @@ func (r *Reviewer) failAbsent(now time.Time) {
 		}
 	}
 	var calls []absence
-	for _, c := range r.waitingLong(now) {
+	for class, c := range r.counted {
 		for _, a := range r.engine.Policy().Absent(now, r.engine.Since(), &c.Requirement, goodAt) {
-			calls = append(calls, absence{class: c.Class, Absence: a, before: now.Add(-a.Controller.Deadline)})
+			calls = append(calls, absence{class: class, Absence: a})
 		}
 	}
 	if len(calls) == 0 {
 		return
 	}
-	r.failing = true
+	r.failing, r.failed = true, now
 	r.beside(func(ctx context.Context) func(time.Time) {
 		for i := range calls {
 			r.failOne(ctx, &calls[i])
@@ -136,27 +135,12 @@ func (r *Reviewer) failAbsent(now time.Time) {
 type absence struct {
 	admission.Absence
 
-	class  spillway.JobClass
-	before time.Time
-}
-
-// waitingLong lists the classes of which some job has waited as long as some deadline.
-func (r *Reviewer) waitingLong(now time.Time) []*router.ClassCount {
-	var list []*router.ClassCount
-	for _, c := range r.counted {
-		for _, a := range r.engine.Policy().Approvers(&c.Requirement) {
-			if now.Sub(c.Oldest) >= a.Deadline {
-				list = append(list, c)
-				break
-			}
-		}
-	}
-	return list
+	class spillway.JobClass
 }
 
 func (r *Reviewer) failOne(ctx context.Context, a *absence) {
 	result := spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: a.Detail()}
-	failed, err := r.store.FailAbsent(ctx, a.class, a.Approvers, a.Controller.Name, a.before, maxFailedAtOnce, result)
+	failed, err := r.store.FailAbsent(ctx, a.class, a.Approvers, a.Controller.Name, a.Controller.Deadline, maxFailedAtOnce, result)
 	if err != nil {
 		r.trouble("fail jobs of an absent controller", err)
 	}

@@ -159,6 +159,7 @@ func (r *Reviewer) take(now time.Time, wants []store.ReviewWant, got []store.For
 		}
 		r.settle(r.engine.Take(now, admission.Item{
 			Ref: g.Ref, Subject: trimmed(s, r.engine.Policy().Approvers(&g.Job.Requirement)), Approved: g.Approved,
+			AskedBy: g.Asked.Controller, AskedFor: g.Asked.For,
 		}))
 	}
 	for _, w := range wants {
@@ -176,7 +177,7 @@ func (r *Reviewer) take(now time.Time, wants []store.ReviewWant, got []store.For
 func (r *Reviewer) returnUnused(ctx context.Context, got []store.ForReview) {
 	ends := make([]store.ReviewEnd, len(got))
 	for i := range got {
-		ends[i] = store.ReviewEnd{Ref: got[i].Ref, To: spillway.Pending, Approved: got[i].Approved, Reason: "its replica is going away"}
+		ends[i] = store.ReviewEnd{Ref: got[i].Ref, To: spillway.Pending, Approved: got[i].Approved, Asked: got[i].Asked, Reason: "its replica is going away"}
 	}
 	if len(ends) > 0 {
 		_, _ = r.store.EndReviews(context.WithoutCancel(ctx), ends) // else the claims end by themselves

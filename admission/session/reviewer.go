@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type Reviewer struct {
 	changed   bool      // something to announce at once
 	saying    bool
 	failing   bool
+	failed    time.Time // when absences were last looked at
 	questions map[uint64]chan<- admission.Decision
 	remote    map[string]uint64 // questions of other replicas that are being asked here
 }
@@ -66,6 +68,9 @@ func NewReviewer(s Store, opt Options) (*Reviewer, error) {
 		remote: make(map[string]uint64),
 	}
 	r.policy.Store(&opt.Policy)
+	// Another replica may still answer what this one asked before it was restarted: that
+	// must be no answer to what it asks now.
+	r.asked.Store(rand.Uint64() >> 1)
 	return r, nil
 }
 
@@ -234,6 +239,7 @@ func reviewed(d *admission.Decision) decided {
 		e.To, e.Result = spillway.Failed, spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: d.Reason}
 	default:
 		e.To, e.Approved, e.Reason, told = spillway.Pending, d.Approved, d.Reason, nil
+		e.Asked = store.Asked{Controller: d.AskedBy, For: d.AskedFor}
 	}
 	return decided{end: e, tell: told}
 }

@@ -275,3 +275,30 @@ func TestCanceledUnderReview(t *testing.T) {
 	awaitState(t, s, "2", spillway.Admitted)
 	require.Equal(t, spillway.Canceled, awaitState(t, s, "1", spillway.Canceled).State)
 }
+
+// An answer to a question of an earlier life of a replica is no answer to one of this life.
+func TestAnAnswerForAnEarlierLifeApprovesNothing(t *testing.T) {
+	s := openStore(t)
+	b := everybody("b")
+	b.Deadline = within
+	p := policy(t, b)
+	two := start(t, s, "two", p)
+	c := two.connect(t, "b", "i")
+	one := start(t, s, "one", p)
+	go one.reviewer.Ask(t.Context(), admission.Subject{ID: "good", Job: job("good", 2)})
+	review := c.review()
+	require.Equal(t, "good", review.GetJobs()[0].GetJobId())
+	one.stop()
+	one = start(t, s, "one", p)
+	answers := make(chan bool, 1)
+	go func() {
+		ok, _ := one.reviewer.Ask(t.Context(), admission.Subject{ID: "evil", Job: job("evil", 2)})
+		answers <- ok
+	}()
+	require.Never(t, func() bool { return len(answers) > 0 }, 2*within/20, every)
+	c.say(verdicts(review.GetBatchId(), true, "", "good"))
+	next := c.review()
+	require.Equal(t, "evil", next.GetJobs()[0].GetJobId())
+	c.say(verdicts(next.GetBatchId(), false, "no", "evil"))
+	require.False(t, <-answers)
+}

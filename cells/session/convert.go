@@ -115,16 +115,28 @@ var wordOf = map[cellsv1.AttemptState]cells.Word{
 	cellsv1.AttemptState_ATTEMPT_STATE_REFUSED: cells.WordRefused,
 }
 
+// wordIn is what a report says; 0 when it is of a newer version.
+func wordIn(m *cellsv1.Report) cells.Word {
+	word := wordOf[m.GetState()]
+	if word == cells.WordRefused && m.GetDenied() {
+		return cells.WordDenied
+	}
+	return word
+}
+
 var stateOf = map[cells.Word]cellsv1.AttemptState{
 	cells.WordTaken:   cellsv1.AttemptState_ATTEMPT_STATE_TAKEN,
 	cells.WordRunning: cellsv1.AttemptState_ATTEMPT_STATE_RUNNING,
 	cells.WordEnded:   cellsv1.AttemptState_ATTEMPT_STATE_ENDED,
 	cells.WordLost:    cellsv1.AttemptState_ATTEMPT_STATE_LOST,
 	cells.WordRefused: cellsv1.AttemptState_ATTEMPT_STATE_REFUSED,
+	cells.WordDenied:  cellsv1.AttemptState_ATTEMPT_STATE_REFUSED, // and denied is true
 }
 
 func report(ref cells.Ref, word cells.Word, detail string) *cellsv1.Report {
-	return &cellsv1.Report{JobId: string(ref.ID), Attempt: int32(ref.Attempt), State: stateOf[word], Detail: detail}
+	return &cellsv1.Report{
+		JobId: string(ref.ID), Attempt: int32(ref.Attempt), State: stateOf[word], Detail: detail, Denied: word == cells.WordDenied,
+	}
 }
 
 func resultToProto(r *spillway.JobResult) *typesv1.JobResult {

@@ -58,7 +58,7 @@ func (e HandedOver) String() string {
 type CameBack struct {
 	Peer   string
 	Ref    cells.Ref
-	Word   cells.Word // WordEnded, WordLost, WordRefused
+	Word   cells.Word // WordEnded, WordLost, WordRefused, WordDenied
 	Detail string
 }
 
@@ -79,6 +79,8 @@ func Outcome(word cells.Word) string {
 		return "lost"
 	case cells.WordRefused:
 		return "refused"
+	case cells.WordDenied:
+		return "denied"
 	default:
 		return "other"
 	}

@@ -174,6 +174,10 @@ func (m *machine) assigned(a *runnerv1.Assign) {
 	ref := refOf(job.GetId(), a.GetAttempt())
 	r := requirementOf(job.GetRequirement())
 	r.Origin = job.GetRequirement().GetOrigin()
+	if why, denied := p.book.Denies(time.Now(), ref.ID); denied { // it was claimed just before that
+		m.deny(ref, why)
+		return
+	}
 	if r.Origin != "" || !p.book.Take(time.Now(), ref, r.Class(), m.pool.Name) {
 		m.refuse(ref, "the cell offers no place any more")
 		m.changed = true
@@ -225,6 +229,10 @@ func (m *machine) refuse(ref cells.Ref, detail string) {
 	m.giveBack(ref, runnerv1.RefusalCode_REFUSAL_CODE_RESOURCE_EXHAUSTED, detail)
 }
 
+func (m *machine) deny(ref cells.Ref, detail string) {
+	m.giveBack(ref, runnerv1.RefusalCode_REFUSAL_CODE_INVALID, detail)
+}
+
 func (m *machine) lose(ref cells.Ref, detail string) {
 	m.giveBack(ref, runnerv1.RefusalCode_REFUSAL_CODE_LOST, detail)
 }
@@ -246,10 +254,11 @@ func (m *machine) send(said *runnerv1.RunnerMessage) {
 	}
 }
 
-// end ends the conversation.
+// end ends the conversation. That takes as long as the router does: the turn is over when
+// it has.
 func (m *machine) end() {
-	if m.conversation != nil {
-		go m.conversation.Close()
+	if c := m.conversation; c != nil {
+		m.peer.calls.Go(c.Close)
 		m.conversation = nil
 	}
 }

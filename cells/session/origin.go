@@ -47,6 +47,7 @@ type OriginStore interface {
 	DropSetting(ctx context.Context, kind, name string) (dropped bool, err error)
 	// Renew extends claims, and never shortens one.
 	Renew(ctx context.Context, refs []router.JobRef, ttl time.Duration) (stale []router.JobRef, err error)
+	GetMany(ctx context.Context, ids []spillway.JobID) ([]*spillway.JobRecord, error)
 }
 
 // Conversation is a machine's conversation with the router from within this process.
@@ -63,6 +64,8 @@ type Router interface {
 	Abandon(ctx context.Context, id spillway.MachineID)
 	// SetPools replaces the pools of other cells.
 	SetPools(pools []spillway.Pool) error
+	// SetBars replaces the jobs that are kept away from the pools of a peer.
+	SetBars(ctx context.Context, peer string, pools []string, bars []router.Bar)
 }
 
 // PeerOptions say who a peer is and how it is reached.

@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ci/spillway/cells"
 	"github.com/spillway-ci/spillway/cells/session"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
+	"github.com/spillway-ci/spillway/router"
 	routersession "github.com/spillway-ci/spillway/router/session"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -47,13 +48,23 @@ func (r localRouter) SetPools(pools []spillway.Pool) error {
 	return nil
 }
 
+func (r localRouter) SetBars(ctx context.Context, peer string, pools []string, bars []router.Bar) {
+	r.d.SetBars(ctx, peer, pools, bars)
+}
+
 func startOrigin(t *testing.T, s *store.Store, replica string, to *peerCell) *originCell {
+	t.Helper()
+	return startOriginOver(t, s, replica, to, func(r session.Router) session.Router { return r })
+}
+
+// startOriginOver starts one that reaches its router by a way of its own.
+func startOriginOver(t *testing.T, s *store.Store, replica string, to *peerCell, way func(session.Router) session.Router) *originCell {
 	t.Helper()
 	o := &originCell{t: t, store: s}
 	var err error
 	o.dispatcher, err = routersession.NewDispatcher(s, routersession.Options{Replica: replica})
 	require.NoError(t, err)
-	o.origin, err = session.NewOrigin(s, localRouter{o.dispatcher}, session.OriginOptions{
+	o.origin, err = session.NewOrigin(s, way(localRouter{o.dispatcher}), session.OriginOptions{
 		Cell: "a", Region: "here", Replica: replica, Lease: 3 * time.Second,
 		Peers: []session.PeerOptions{{
 			Terms:   cells.Terms{Peer: "b", CostFactor: 1, MaxJobs: 5, StartWithin: time.Minute},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -154,7 +155,7 @@ func (p *peer) welcomed(l *outLink, w *cellsv1.Welcome) {
 
 // reported takes in what has become of an attempt.
 func (p *peer) reported(m *cellsv1.Report) {
-	ref, word := refOf(m.GetJobId(), m.GetAttempt()), wordOf[m.GetState()]
+	ref, word := refOf(m.GetJobId(), m.GetAttempt()), wordIn(m)
 	if word == 0 || word == cells.WordEnded && m.GetResult() == nil {
 		return // of a newer version
 	}
@@ -164,7 +165,10 @@ func (p *peer) reported(m *cellsv1.Report) {
 	if word >= cells.WordLost {
 		p.details[ref] = "cell " + p.opt.Peer + ": " + m.GetDetail()
 	}
-	steps := p.book.Heard(time.Now(), ref, word)
+	if word == cells.WordDenied {
+		p.details[ref] = "cell " + p.opt.Peer + " refused it: " + cmpOr(head(m.GetDetail()), "it does not say why")
+	}
+	steps := p.book.Heard(time.Now(), ref, word, p.details[ref])
 	if word == cells.WordEnded {
 		tell(p.origin.opt.Events.CameBack, CameBack{Peer: p.opt.Peer, Ref: ref, Word: word})
 	}
@@ -210,6 +214,15 @@ func (p *peer) linkEnded(l *outLink, err error) {
 	for _, m := range p.machines {
 		m.changed = true
 	}
+}
+
+// maxWhyBytes bounds the sentence with which a peer denies a job [bytes]: it is kept, and
+// shown to people.
+const maxWhyBytes = 512
+
+// head is the beginning of what a peer says, as one line.
+func head(text string) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(text[:min(len(text), maxWhyBytes)], "")), " ")
 }
 
 func cmpErr(err error) error {

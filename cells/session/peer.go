@@ -40,6 +40,7 @@ type peer struct {
 	jobs      map[cells.Ref]*typesv1.Job
 	results   map[cells.Ref]*typesv1.JobResult
 	details   map[cells.Ref]string
+	denied    denials
 
 	link     *outLink // nil: none
 	dialAt   time.Time
@@ -84,7 +85,7 @@ func (p *peer) run(ctx context.Context) {
 		if err == nil {
 			p.lease, p.askedAt = lease, asked
 			if known, err := p.readBook(ctx); err == nil {
-				p.lead(ctx, known)
+				p.lead(ctx, known, p.readDenied(ctx))
 				continue
 			}
 		}
@@ -103,7 +104,7 @@ func (p *peer) run(ctx context.Context) {
 func (p *peer) leaseName() string { return "cells/" + p.opt.Peer }
 
 // lead is a turn: until ctx ends or the lease is lost.
-func (p *peer) lead(outer context.Context, known []kept) {
+func (p *peer) lead(outer context.Context, known []kept, denied map[spillway.JobID]cells.Denial) {
 	ctx, cancel := context.WithCancelCause(outer)
 	p.ctx = ctx
 	p.book = cells.NewOutbound(p.opt.Terms, p.origin.opt.Lease)
@@ -111,6 +112,8 @@ func (p *peer) lead(outer context.Context, known []kept) {
 	p.jobs, p.results, p.details = map[cells.Ref]*typesv1.Job{}, map[cells.Ref]*typesv1.JobResult{}, map[cells.Ref]string{}
 	p.link, p.dialAt, p.dialWait, p.acquiring = nil, time.Time{}, redialFirst, false
 	p.inherit(known)
+	p.book.InheritDenied(denied)
+	p.denied = denials{kept: denied}
 	p.syncPools()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -135,6 +138,9 @@ func (p *peer) lead(outer context.Context, known []kept) {
 	p.calls.Wait()
 	p.emptyInbox()
 	p.origin.setPools(p.opt.Peer, nil)
+	if !leaving {
+		p.origin.router.SetBars(outer, p.opt.Peer, nil, nil)
+	}
 	if leaving {
 		p.leave(outer)
 	}
@@ -174,6 +180,7 @@ func (p *peer) tick(now time.Time) {
 	p.dropIdlePools()
 	if now.Sub(p.shownAt) >= time.Second {
 		p.shownAt = now
+		p.keepDenied(now)
 		p.refresh()
 	}
 }
@@ -212,6 +219,11 @@ func (p *peer) step(s cells.Step) {
 		m.refuse(s.Ref, p.details[s.Ref])
 		p.forget(s.Ref)
 		p.cameBack(s.Ref, cells.WordRefused)
+	case cells.Deny:
+		p.keepDenied(time.Now()) // first: the router must not offer it again
+		m.deny(s.Ref, p.details[s.Ref])
+		p.forget(s.Ref)
+		p.cameBack(s.Ref, cells.WordDenied)
 	case cells.Lose:
 		m.lose(s.Ref, cmpOr(p.details[s.Ref], "nothing was heard of it for too long"))
 		p.forget(s.Ref)

@@ -51,6 +51,8 @@ type ReceiverStore interface {
 	Subscribe(ctx context.Context) (<-chan store.EventBatch, error)
 	Settings(ctx context.Context, kind string) (map[string][]byte, error)
 	PutSetting(ctx context.Context, kind, name string, data []byte) error
+	// SwapSetting puts one that is still what it was when it was read.
+	SwapSetting(ctx context.Context, kind, name string, was, data []byte) (swapped bool, err error)
 	DropSetting(ctx context.Context, kind, name string) (dropped bool, err error)
 	PublishFact(ctx context.Context, topic string, data []byte) error
 	Facts(ctx context.Context, topic string) (<-chan []byte, error)
@@ -253,7 +255,7 @@ func (r *Receiver) drop(j *inJob) {
 
 // say reports an attempt to its origin; what is final is said again over each new link.
 func (r *Receiver) report(j *inJob, m *cellsv1.Report) {
-	if word := wordOf[m.GetState()]; word >= cells.WordEnded {
+	if word := wordIn(m); word >= cells.WordEnded {
 		j.last = m
 		tell(r.opt.Events.JobEnded, JobEnded{Origin: j.origin.name, Ref: j.ref, Word: word, Why: m.GetDetail()})
 	}

@@ -62,13 +62,19 @@ type peerCell struct {
 // startPeer starts one on a store; who is who calls, nil as without an access section.
 func startPeer(t *testing.T, s *store.Store, replica string, who *access.Identity) *peerCell {
 	t.Helper()
+	return startPeerOver(t, s, s, replica, who)
+}
+
+// startPeerOver starts one that reaches its store by a way of its own.
+func startPeerOver(t *testing.T, s *store.Store, way session.ReceiverStore, replica string, who *access.Identity) *peerCell {
+	t.Helper()
 	p := &peerCell{t: t, store: s}
 	note := func(text string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.mu.told = append(p.mu.told, text)
 	}
-	r, err := session.NewReceiver(s, nil, session.ReceiverOptions{
+	r, err := session.NewReceiver(way, nil, session.ReceiverOptions{
 		Cell: "b", Region: "there", Replica: replica, EndWithin: 3 * time.Second,
 		Offers: func() []cells.Offer {
 			return []cells.Offer{{Capability: spillway.Capability{Tags: []string{"linux"}}, Free: 2, CostPerJob: 4}}

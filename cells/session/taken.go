@@ -49,39 +49,55 @@ type otherReplica struct {
 	jobs      int
 }
 
+// claimTries bounds how often it is tried to answer for an origin when other replicas
+// write at the same moment [tries].
+const claimTries = 5
+
 // claimOrigin has this replica answer for an origin, unless the origin has a newer link. It
 // returns the attempts that the cell has of it.
 func (r *Receiver) claimOrigin(ctx context.Context, origin string, epoch uint64) ([]cells.Ref, error) {
-	records, err := r.store.Settings(ctx, linkKind)
-	if err != nil {
-		r.trouble("read who answers for cells", err)
-		return nil, errNoStore
+	for range claimTries {
+		records, err := r.store.Settings(ctx, linkKind)
+		if err != nil {
+			r.trouble("read who answers for cells", err)
+			return nil, errNoStore
+		}
+		var known answering
+		if data, ok := records[origin]; ok && json.Unmarshal(data, &known) == nil && known.Epoch > epoch {
+			return nil, errNewerLink
+		}
+		ours, err := r.putAnswering(ctx, origin, records[origin], answering{r.opt.Replica, epoch, known.Count + 1})
+		if err != nil {
+			return nil, errNoStore
+		}
+		if !ours {
+			continue // another replica has written since: it may have a newer link
+		}
+		jobs, err := r.readJobs(ctx)
+		if err != nil {
+			return nil, errNoStore
+		}
+		return jobs[origin], nil
 	}
-	var known answering
-	if data, ok := records[origin]; ok && json.Unmarshal(data, &known) == nil && known.Epoch > epoch {
-		return nil, errNewerLink
-	}
-	if err := r.putAnswering(ctx, origin, answering{r.opt.Replica, epoch, known.Count + 1}); err != nil {
-		return nil, errNoStore
-	}
-	jobs, err := r.readJobs(ctx)
-	if err != nil {
-		return nil, errNoStore
-	}
-	return jobs[origin], nil
+	return nil, errBusy
 }
 
-var errNoStore = status.Error(codes.Unavailable, "the store of this cell can't be reached now: try again")
+var (
+	errNoStore = status.Error(codes.Unavailable, "the store of this cell can't be reached now: try again")
+	errBusy    = status.Error(codes.Unavailable, "other control planes of this cell answer for the origin just now: try again")
+)
 
-func (r *Receiver) putAnswering(ctx context.Context, origin string, a answering) error {
+// putAnswering says who answers for an origin, if nobody has said anything else since it
+// was read: what was true then would hide a newer link, or a replica that has taken over.
+func (r *Receiver) putAnswering(ctx context.Context, origin string, was []byte, a answering) (ours bool, err error) {
 	data, err := json.Marshal(a)
 	if err == nil {
-		err = r.store.PutSetting(ctx, linkKind, origin, data)
+		ours, err = r.store.SwapSetting(ctx, linkKind, origin, was, data)
 	}
 	if err != nil {
 		r.trouble("say who answers for cell "+origin, err)
 	}
-	return err
+	return ours, err
 }
 
 // readJobs reads the stored book, by origin.
@@ -152,8 +168,12 @@ func (r *Receiver) readAnswering(ctx context.Context, mine map[string]uint64) (m
 		}
 		if epoch, here := mine[origin]; here && a.Replica == r.opt.Replica && a.Epoch <= epoch {
 			a.Count++
-			if err := r.putAnswering(ctx, origin, a); err != nil {
+			ours, err := r.putAnswering(ctx, origin, data, a)
+			if err != nil {
 				return nil, nil, err
+			}
+			if !ours {
+				continue // what is true now, the next reading finds
 			}
 		}
 		records[origin] = a
@@ -226,28 +246,28 @@ func (r *Receiver) spilled(o *inOrigin, m *cellsv1.Spill) {
 	ref := refOf(m.GetJob().GetId(), m.GetAttempt())
 	job := jobOf(m.GetJob(), o.name, ref)
 	if err := job.Validate(); err != nil {
-		r.notTaken(o, ref, err.Error())
+		r.notTaken(o, ref, cells.WordDenied, err.Error())
 		return
 	}
 	if m.GetJob().GetRequirement().GetOrigin() != "" {
-		r.notTaken(o, ref, "it is not the origin's own: a job is handed over once")
+		r.notTaken(o, ref, cells.WordDenied, "it is not the origin's own: a job is handed over once")
 		return
 	}
 	switch o.book.Spill(time.Now(), ref, m.GetBeat()) {
 	case cells.Push:
 		r.push(r.job(o, ref), job)
 	case cells.TooLate:
-		r.notTaken(o, ref, "it came too late")
+		r.notTaken(o, ref, cells.WordRefused, "it came too late")
 	case cells.TooMany:
-		r.notTaken(o, ref, "this cell has enough jobs of this origin")
+		r.notTaken(o, ref, cells.WordRefused, "this cell has enough jobs of this origin")
 	case cells.Again: // it has been reported
 	}
 }
 
-func (r *Receiver) notTaken(o *inOrigin, ref cells.Ref, why string) {
+func (r *Receiver) notTaken(o *inOrigin, ref cells.Ref, word cells.Word, why string) {
 	tell(r.opt.Events.JobTaken, JobTaken{Origin: o.name, Ref: ref, Why: why})
 	if o.link != nil {
-		o.link.say(&cellsv1.PeerMessage{Message: &cellsv1.PeerMessage_Report{Report: report(ref, cells.WordRefused, why)}})
+		o.link.say(&cellsv1.PeerMessage{Message: &cellsv1.PeerMessage_Report{Report: report(ref, word, why)}})
 	}
 }
 
@@ -264,7 +284,7 @@ func (r *Receiver) push(j *inJob, job spillway.Job) {
 				origin.book.Pushed(time.Now(), ref, false)
 				r.drop(j)
 				r.forgetStored(j.local)
-				r.notTaken(origin, ref, why)
+				r.notTaken(origin, ref, cells.WordRefused, why)
 				return
 			}
 			if !origin.book.Pushed(time.Now(), ref, true) && origin.book.Seen(ref, cells.WordTaken) {

@@ -69,6 +69,13 @@ func (s *storyReader) controller(n *yaml.Node, path string) Controller {
 		s.failf(n.Line, join(path, "batch"), "%d: use at most %d", c.Batch, admission.MaxBatch)
 	}
 	s.within(n.Line, path, c.From, s.story.Duration)
+	handed := func(id string) bool { return strings.HasPrefix(id, "cell/") } // by what it is called here
+	for _, id := range jobs {
+		if handed(id) {
+			c.Refuses.Jobs = append(c.Refuses.Jobs, id)
+		}
+	}
+	jobs = slices.DeleteFunc(jobs, handed)
 	for _, id := range s.resolveJobs(s.book, jobs, s.story.Duration, n.Line, join(path, "refuses")) {
 		c.Refuses.Jobs = append(c.Refuses.Jobs, string(id))
 	}

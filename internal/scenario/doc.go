@@ -32,7 +32,8 @@
 //
 // Admission controllers are configured as for serve. Which of them are there, and what
 // they say, is the story's; one that it does not name never connects. Each instance
-// answers for one job after the other, and refuses those that any of the lists names.
+// answers for one job after the other, and refuses those that any of the lists names; one
+// of another cell is called there cell/ORIGIN/JOB/ATTEMPT.
 //
 //	config:
 //	  admission: {controllers: [{name: images, deadline: 30s}, {name: budget, scope: project, projects: [7]}]}

@@ -139,15 +139,15 @@ func (m *cellMachine) finish(at cells.Ref, result spillway.JobResult) {
 }
 
 // giveBack is a job that comes back: it has not begun, or is lost.
-func (m *cellMachine) giveBack(at cells.Ref, lost bool, detail string) {
+func (m *cellMachine) giveBack(at cells.Ref, why cells.Deed, detail string) {
 	ref, ok := m.holds(at)
 	if !ok {
 		return
 	}
 	m.changed = true
 	s := &m.out.replica.session
-	s.engine.Refused(m.out.world.now, m.id, ref, !lost)
-	s.release([]router.JobRef{ref}, lost, cmp.Or(detail, "nothing was heard of it for too long"))
+	s.engine.Refused(m.out.world.now, m.id, ref, why == cells.Refuse)
+	s.release([]router.JobRef{ref}, why == cells.Lose, cmp.Or(detail, "nothing was heard of it for too long"))
 	s.touched(m.id)
 }
 

@@ -5,8 +5,8 @@
 // scaler's own loop carries it out. Only what surrounds them is simulated: time,
 // the cloud, the store (memstore), the streams and the machines at their ends. The
 // cloud is providers/fake, or any other [Cloud] that [RunWith] is given: a real
-// plugin in front of a stub of its cloud, for one. One goroutine plays it all, so that a scenario and its seed give
-// the same output, byte for byte.
+// plugin in front of a stub of its cloud, for one. One goroutine plays it all, so that a
+// scenario and its seed give the same output, byte for byte.
 //
 // In mode orchestrate the jobs wait in the store, and we hand them out. In mode observe
 // they wait in a GitLab that gives the oldest to whoever asks first, on whatever machine

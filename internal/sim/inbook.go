@@ -32,16 +32,20 @@ func (in *inCells) claimOrigin(origin string, epoch uint64) ([]cells.Ref, bool) 
 	if data, ok := records[origin]; ok && json.Unmarshal(data, &known) == nil && known.Epoch > epoch {
 		return nil, false
 	}
-	if !in.putAnswering(origin, answering{in.replica.name, epoch, known.Count + 1}) {
+	if !in.putAnswering(origin, records[origin], answering{in.replica.name, epoch, known.Count + 1}) {
 		return nil, false
 	}
 	jobs, err := in.readJobs()
 	return jobs[origin], err == nil
 }
 
-func (in *inCells) putAnswering(origin string, a answering) bool {
+func (in *inCells) putAnswering(origin string, was []byte, a answering) bool {
 	data, err := json.Marshal(a)
-	return err == nil && in.world.store.PutSetting(linkKind, origin, data) == nil
+	if err != nil {
+		return false
+	}
+	ours, err := in.world.store.SwapSetting(linkKind, origin, was, data)
+	return err == nil && ours
 }
 
 // readJobs reads the stored book, by origin.
@@ -91,7 +95,7 @@ func (in *inCells) readBook() {
 			continue
 		}
 		if o := in.origins[origin]; o != nil && a.Replica == in.replica.name && a.Epoch <= o.epoch {
-			if a.Count++; !in.putAnswering(origin, a) {
+			if a.Count++; !in.putAnswering(origin, raw[origin], a) {
 				return
 			}
 		}

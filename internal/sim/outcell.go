@@ -39,6 +39,7 @@ type outCell struct {
 	jobs      map[cells.Ref]spillway.Job
 	results   map[cells.Ref]spillway.JobResult
 	details   map[cells.Ref]string
+	denied    denials
 
 	link     *cellLink
 	dials    int
@@ -98,6 +99,7 @@ func (o *outCell) tick() {
 	}
 	o.steps(o.book.Tick(o.world.now))
 	o.keepLink()
+	o.keepDenied()
 	for _, name := range sortedKeys(o.machines) {
 		o.machines[name].keep()
 	}
@@ -151,6 +153,7 @@ func (o *outCell) lead() {
 		}
 	}
 	o.book.Inherit(w.now, known)
+	o.inheritDenied()
 	o.syncPools()
 }
 
@@ -160,6 +163,7 @@ func (o *outCell) giveUp() {
 	for _, name := range sortedKeys(o.machines) {
 		o.machines[name].abandon()
 	}
+	o.replica.engine.SetBars(o.terms.Peer, nil, nil)
 	o.leads, o.machines, o.inherited = false, nil, nil
 	o.replica.poolsChanged()
 }
@@ -228,16 +232,23 @@ func (o *outCell) reported(ref cells.Ref, word cells.Word, result spillway.JobRe
 	if word >= cells.WordLost {
 		o.details[ref] = fmt.Sprintf("cell %s: %s", o.terms.Peer, detail)
 	}
-	o.steps(o.book.Heard(o.world.now, ref, word))
+	if word == cells.WordDenied {
+		o.details[ref] = fmt.Sprintf("cell %s refused it: %s", o.terms.Peer, detail)
+	}
+	o.steps(o.book.Heard(o.world.now, ref, word, o.details[ref]))
 }
 
 // take takes a job that the router has given to the peer, writes it into the stored book,
 // extends the claim on it, and sends it.
 func (o *outCell) take(m *cellMachine, job spillway.Job, ref router.JobRef) {
 	w, at := o.world, cells.Ref{ID: ref.ID, Attempt: ref.Attempt}
+	if why, denied := o.book.Denies(w.now, at.ID); denied { // it was claimed just before that
+		m.giveBack(at, cells.Deny, why)
+		return
+	}
 	if handedOver(&job) || !o.book.Take(w.now, at, ref.Class, m.pool.Name) {
 		m.changed = true
-		m.giveBack(at, false, "the cell offers no place any more")
+		m.giveBack(at, cells.Refuse, "the cell offers no place any more")
 		return
 	}
 	o.jobs[at] = job
@@ -297,9 +308,12 @@ func (o *outCell) step(s cells.Step) {
 		m.accept(s.Ref)
 	case cells.Finish:
 		m.finish(s.Ref, o.results[s.Ref])
-	case cells.Refuse, cells.Lose:
+	case cells.Refuse, cells.Deny, cells.Lose:
 		o.world.rec.handed(o.terms.Peer).back++
-		m.giveBack(s.Ref, s.Do == cells.Lose, o.details[s.Ref])
+		if s.Do == cells.Deny {
+			o.keepDenied() // first: the router must not offer it again
+		}
+		m.giveBack(s.Ref, s.Do, o.details[s.Ref])
 		o.forget(s.Ref)
 	case cells.AskBack:
 		say(func(in *inCells) { in.takeBack(l, s.Ref) })

@@ -146,7 +146,9 @@ func (v *reviewer) claim() {
 		if g.Ref.Attempt == 1 {
 			v.observe(s)
 		}
-		v.settle(v.engine.Take(v.world.now, admission.Item{Ref: g.Ref, Subject: s, Approved: g.Approved}))
+		v.settle(v.engine.Take(v.world.now, admission.Item{
+			Ref: g.Ref, Subject: s, Approved: g.Approved, AskedBy: g.Asked.Controller, AskedFor: g.Asked.For,
+		}))
 	}
 	for _, w := range wants {
 		c := v.waiting[w.Class]
@@ -217,6 +219,7 @@ func reviewed(d *admission.Decision) store.ReviewEnd {
 		e.To, e.Result = spillway.Failed, spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: d.Reason}
 	default:
 		e.To, e.Approved, e.Reason = spillway.Pending, d.Approved, d.Reason
+		e.Asked = store.Asked{Controller: d.AskedBy, For: d.AskedFor}
 	}
 	return e
 }
@@ -295,8 +298,7 @@ func (v *reviewer) failAbsent() {
 		c := v.counted[class]
 		for _, a := range v.engine.Policy().Absent(now, v.engine.Since(), &c.Requirement, good) {
 			result := spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: a.Detail()}
-			before := now.Add(-a.Controller.Deadline)
-			_, _ = v.world.store.FailAbsent(class, a.Approvers, a.Controller.Name, before, maxFailedAtOnce, result) // and again
+			_, _ = v.world.store.FailAbsent(class, a.Approvers, a.Controller.Name, a.Controller.Deadline, maxFailedAtOnce, result) // and again
 		}
 	}
 }

@@ -60,6 +60,11 @@ func (d *Dispatcher) Abandon(ctx context.Context, id spillway.MachineID) {
 	}})
 }
 
+// SetBars replaces the jobs that an owner keeps away from its pools.
+func (d *Dispatcher) SetBars(ctx context.Context, owner string, pools []string, bars []router.Bar) {
+	d.put(ctx, event{kind: called, call: func(time.Time) { d.engine.SetBars(owner, pools, bars) }})
+}
+
 // noteRenewal notes whether claims can be renewed.
 func (d *Dispatcher) noteRenewal(now time.Time, err error) {
 	switch {

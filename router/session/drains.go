@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -52,32 +53,25 @@ func (d *Dispatcher) followDrains(now time.Time) {
 		pools[s.pool.Name] = true
 	}
 	d.beside(func(ctx context.Context) func(time.Time) {
-		orders := make(map[spillway.MachineID]router.DrainOrder)
-		standing := make(map[string]map[spillway.MachineID]router.DrainOrder)
-		var failure error
-		for pool := range pools {
-			of, err := d.store.Drains(ctx, pool)
-			if err != nil {
-				failure = err
-				delete(pools, pool) // what was ordered there stays ordered
-				continue
-			}
-			maps.Copy(orders, of)
-			standing[pool] = of
-		}
+		// Of a pool that can't be read, what was ordered stays ordered.
+		standing, err := d.store.DrainsOf(ctx, slices.Collect(maps.Keys(pools)))
 		return func(now time.Time) {
 			d.drains.reading, d.drains.standing = false, standing
-			if failure != nil {
-				d.trouble("read drain orders", failure)
+			if err != nil {
+				d.trouble("read drain orders", err)
 			}
-			d.obey(now, pools, orders)
+			d.obey(now, standing)
 		}
 	})
 }
 
 // obey carries new orders out, and takes back those that are no longer in force,
 // for the machines of the pools that were read.
-func (d *Dispatcher) obey(now time.Time, read map[string]bool, orders map[spillway.MachineID]router.DrainOrder) {
+func (d *Dispatcher) obey(now time.Time, standing map[string]map[spillway.MachineID]router.DrainOrder) {
+	orders := make(map[spillway.MachineID]router.DrainOrder)
+	for _, of := range standing {
+		maps.Copy(orders, of)
+	}
 	for id, order := range orders {
 		if d.drains.orders[id].DrainOrder != order {
 			d.order(now, order)
@@ -85,7 +79,8 @@ func (d *Dispatcher) obey(now time.Time, read map[string]bool, orders map[spillw
 	}
 	for id := range d.drains.orders {
 		m, known := d.engine.Machine(id)
-		if _, inForce := orders[id]; !inForce && (!known || read[m.Pool]) {
+		_, read := standing[m.Pool]
+		if _, inForce := orders[id]; !inForce && (!known || read) {
 			d.order(now, router.DrainOrder{Machine: id})
 		}
 	}

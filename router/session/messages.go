@@ -116,7 +116,11 @@ func (d *Dispatcher) refused(now time.Time, s *stream, m *runnerv1.JobRefused) {
 		return
 	}
 	code := refusalText(m.GetCode())
-	d.outcomes.release(store.Release{Ref: ref, Detail: "refused by its machine: " + code})
+	detail := "refused by its machine: " + code
+	if s.pool.Capability.Origin == spillway.CellOrigin && m.GetDetail() != "" { // in this process: it says why
+		detail = m.GetDetail()
+	}
+	d.outcomes.release(store.Release{Ref: ref, Detail: detail})
 	tell(d.opt.Events.JobRefused, JobRefused{Ref: ref, Machine: s.machine, Pool: s.pool.Name, Code: code})
 }
 

@@ -38,6 +38,9 @@ type Machines interface {
 	Machines(ctx context.Context) ([]router.Machine, error)
 	// Drains returns the orders in force for a pool's machines.
 	Drains(ctx context.Context, pool string) (map[spillway.MachineID]router.DrainOrder, error)
+	// DrainsOf is Drains for many pools. With an error, only those are in the answer that
+	// were read.
+	DrainsOf(ctx context.Context, pools []string) (map[string]map[spillway.MachineID]router.DrainOrder, error)
 }
 
 // Records answers for single jobs.

@@ -1,10 +1,10 @@
--- ARGV: prefix, most jobs, submitted before [µs since BASE], result, most jobs to look
+-- ARGV: prefix, most jobs, for how long they have waited [µs], result, most jobs to look
 -- at, the controller, then the chain.
 -- Answer: for each job failed: id, state, job.
 --
--- The jobs that wait for this controller and were submitted, or lost their last
--- machine, before then.
-local limit, before, result, looks, controller = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
+-- The jobs that wait for this controller and were submitted, and lost their last machine,
+-- so long ago.
+local limit, before, result, looks, controller = tonumber(ARGV[2]), now_us - BASE - ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local before_ms, out, taken, chain = (before + BASE) / 1000, {}, 0, {}
 for i = 7, #ARGV do chain[#chain + 1] = ARGV[i] end
 local offset = 0
@@ -20,7 +20,7 @@ while taken < limit and offset < looks do
     local state = states[i] or never_claimed(int(score))
     local _, attempt, claimed, started, pool, machine, tail = match(state, HEAD)
     local _, _, requeued = match(tail, TAIL)
-    if taken < limit and score % SPAN < before and tonumber(requeued) < before_ms and next_of(chain, (approved(states[i]))) == controller then
+    if taken < limit and score % SPAN <= before and tonumber(requeued) <= before_ms and next_of(chain, (approved(states[i]))) == controller then
       taken = taken + 1
       unqueue[#unqueue + 1] = id
       out[#out + 1] = id

@@ -1,5 +1,6 @@
 -- ARGV: prefix, then for each decision: id, attempt, letter (d admitted, q back to the
--- queue, x rejected, f failed), who has approved, the result of an end, why as a word.
+-- queue, x rejected, f failed), who has approved (and perhaps "@" and who was asked how
+-- long ago, see chain.lua), the result of an end, why as a word.
 -- Answer: for each decision 0 done, 1 stale, 2 unknown.
 local ids, codes = {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
@@ -24,7 +25,7 @@ for i, id in ipairs(ids) do
       local lost, score, requeued = match(tail, TAIL)
       local line, owner = admit, '!'
       if to == 'q' then
-        line, owner = queue, words == '' and '%' or '+' .. words
+        line, owner = queue, words == '' and '%' or '+' .. since(words)
       end
       local back = to .. ' ' .. attempt .. ' 0 0 0 % % ' .. lost .. ' ' .. score .. ' ' .. requeued .. ' ' .. owner
       put(id, back, state, ';' .. to .. STAMP .. (why ~= '' and ',,,,' .. why or ''))

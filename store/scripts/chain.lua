@@ -16,3 +16,9 @@ local function next_of(chain, set)
     if not set[name] then return name end
   end
 end
+
+-- since turns how long ago the next controller was first shown a job ("@name=ms" among
+-- those who have approved it) into when that was, as it is kept, and back.
+local function since(words)
+  return (string.gsub(words, '@([^=,]+)=(%d+)', function(name, ms) return '@' .. name .. '=' .. int(math.max(0, now - ms)) end))
+end

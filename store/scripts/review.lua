@@ -45,7 +45,7 @@ while left > 0 and bytes < most and offset < looks do
         route[#route + 1] = id
         tell(id, line, jobs[i])
         bytes = bytes + #work
-        for _, word in ipairs({ attempt .. ' ' .. score .. ' ' .. id, work, words }) do out[#out + 1] = word end
+        for _, word in ipairs({ attempt .. ' ' .. score .. ' ' .. id, work, since(words) }) do out[#out + 1] = word end
       end
     end
   end

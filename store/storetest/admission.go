@@ -67,6 +67,26 @@ var admissionContract = []contract{
 		require.Equal(t, []string{"first"}, again[0].Approved)
 		require.ErrorIs(t, endReview(t, s, store.ReviewEnd{Ref: gone[0].Ref, To: spillway.Admitted}), store.ErrStaleAttempt)
 	}},
+	{"a controller that was asked has one deadline, whoever claims the job next", store.Options{}, func(t *testing.T, s *store.Store) {
+		push(t, s, numbered(2, "a")...)
+		under := review(t, s, 2, both, "a")
+		require.Zero(t, under[0].Asked)
+		asked := store.Asked{Controller: "second", For: 20 * time.Second}
+		require.NoError(t, endReview(t, s, store.ReviewEnd{Ref: under[0].Ref, To: spillway.Pending, Approved: []string{"first"}, Asked: asked}))
+		require.NoError(t, endReview(t, s, store.ReviewEnd{Ref: under[1].Ref, To: spillway.Pending, Asked: store.Asked{Controller: "first"}}))
+		gone := reviewFor(t, s, 2, time.Millisecond, both, "a")
+		require.Equal(t, []string{"first"}, gone[0].Approved)
+		require.Empty(t, gone[1].Approved)
+		reapAll(t, s, 2) // its replica dies
+		next := review(t, s, 2, both, "a")
+		require.Equal(t, []string{"first"}, next[0].Approved)
+		require.Equal(t, "second", next[0].Asked.Controller)
+		require.GreaterOrEqual(t, next[0].Asked.For, asked.For, "time goes on in the queue")
+		require.Less(t, next[0].Asked.For, asked.For+within)
+		require.Equal(t, "first", next[1].Asked.Controller)
+		require.NoError(t, endReview(t, s, store.ReviewEnd{Ref: next[0].Ref, To: spillway.Pending, Approved: []string{"first", "second"}}))
+		require.Zero(t, review(t, s, 1, nil, "a")[0].Asked, "the one after that was not")
+	}},
 	{"a job that needs nobody any more is claimed by anybody", store.Options{}, func(t *testing.T, s *store.Store) {
 		push(t, s, job("1", "a"))
 		under := review(t, s, 1, both, "a")
@@ -138,18 +158,17 @@ var admissionContract = []contract{
 		under := review(t, s, 1, both, "a")
 		require.NoError(t, endReview(t, s, store.ReviewEnd{Ref: under[0].Ref, To: spillway.Pending, Approved: []string{"first"}}))
 		result := spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout, Detail: "second is out"}
-		fail := func(name string, before time.Time, limit int) []spillway.JobRecord {
-			failed, err := s.FailAbsent(t.Context(), classOf("a"), []string{"first", "second"}, name, before, limit, result)
+		fail := func(name string, waited time.Duration, limit int) []spillway.JobRecord {
+			failed, err := s.FailAbsent(t.Context(), classOf("a"), []string{"first", "second"}, name, waited, limit, result)
 			require.NoError(t, err)
 			return failed
 		}
-		later := get(t, s, "3").Job.SubmittedAt.Add(time.Second)
-		require.Empty(t, fail("second", get(t, s, "1").Job.SubmittedAt, 9), "it has not waited for long enough")
-		failed := fail("second", later, 9)
+		require.Empty(t, fail("second", within, 9), "it has not waited for long enough")
+		failed := fail("second", 0, 9)
 		require.Len(t, failed, 1)
 		require.Equal(t, spillway.JobID("1"), failed[0].Job.ID)
 		require.Equal(t, result, get(t, s, "1").Result)
-		require.Len(t, fail("first", later, 1), 1)
+		require.Len(t, fail("first", 0, 1), 1)
 		require.Equal(t, spillway.Pending, get(t, s, "3").State)
 	}},
 	{"waiting as admitted has an end", store.Options{}, func(t *testing.T, s *store.Store) {

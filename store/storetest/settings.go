@@ -44,6 +44,38 @@ var settingContract = []contract{
 		require.NoError(t, err)
 		require.Equal(t, "first", string(kept["linux"]))
 	}},
+	{"a setting is swapped by whoever has seen it last", store.Options{}, func(t *testing.T, s *store.Store) {
+		swap := func(was, data []byte) bool {
+			swapped, err := s.SwapSetting(t.Context(), "pool", "linux", was, data)
+			require.NoError(t, err)
+			return swapped
+		}
+		require.False(t, swap([]byte("first"), []byte("second")), "there is none")
+		require.True(t, swap(nil, []byte("first\x00")))
+		require.False(t, swap(nil, []byte("second")), "the name is not free")
+		require.False(t, swap([]byte("first"), []byte("second")))
+		require.True(t, swap([]byte("first\x00"), []byte{}))
+		require.True(t, swap([]byte{}, []byte("third")), "an empty one is one")
+		kept, err := s.Settings(t.Context(), "pool")
+		require.NoError(t, err)
+		require.Equal(t, map[string][]byte{"linux": []byte("third")}, kept)
+
+		// Of several at once, one comes through.
+		won := make(chan bool, 8)
+		for i := range cap(won) {
+			go func() {
+				swapped, err := s.SwapSetting(t.Context(), "pool", "linux", []byte("third"), []byte(strconv.Itoa(i)))
+				won <- swapped && err == nil
+			}()
+		}
+		winners := 0
+		for range cap(won) {
+			if <-won {
+				winners++
+			}
+		}
+		require.Equal(t, 1, winners)
+	}},
 	{"every change is told", store.Options{}, func(t *testing.T, s *store.Store) {
 		pokes, err := s.SettingPokes(t.Context(), "priority")
 		require.NoError(t, err)
@@ -68,6 +100,8 @@ var settingContract = []contract{
 			require.NoError(t, s.PutSetting(t.Context(), "k", strconv.Itoa(i), nil))
 		}
 		require.ErrorIs(t, s.PutSetting(t.Context(), "k", "another", nil), store.ErrTooMany)
+		_, err := s.SwapSetting(t.Context(), "k", "another", nil, nil)
+		require.ErrorIs(t, err, store.ErrTooMany)
 		require.NoError(t, s.PutSetting(t.Context(), "k", "7", []byte("known")))
 	}},
 }

@@ -21,6 +21,8 @@ type entry struct {
 	lostAt   time.Time // when its last machine was lost
 	admitted bool      // everybody has approved it: a place is all that it waits for
 	approved []string  // the controllers that have approved it, as far as it has come
+	askedBy  string    // the next one, if it was shown it, and when
+	askedAt  time.Time
 }
 
 // class is the jobs of one requirement.

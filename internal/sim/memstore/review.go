@@ -56,7 +56,11 @@ func (s *Store) ClaimForReview(holder string, wants []store.ReviewWant, ttl time
 			e.record.ClaimedAt, e.record.StartedAt = s.clock(), time.Time{}
 			c.claimed[e.record.Job.ID] = e
 			s.tell(e)
-			got = append(got, store.ForReview{Job: e.record.Job, Ref: e.ref(), Approved: slices.Clone(e.approved)})
+			f := store.ForReview{Job: e.record.Job, Ref: e.ref(), Approved: slices.Clone(e.approved)}
+			if e.askedBy != "" {
+				f.Asked = store.Asked{Controller: e.askedBy, For: s.clock().Sub(e.askedAt)}
+			}
+			got = append(got, f)
 		}
 	}
 	return got, nil
@@ -80,15 +84,16 @@ func (s *Store) EndReviews(ends []store.ReviewEnd) ([]error, error) {
 			s.end(e, end.Result)
 		default:
 			e.admitted, e.approved = end.To == spillway.Admitted, slices.Clone(end.Approved)
+			e.askedBy, e.askedAt = end.Asked.Controller, s.clock().Add(-end.Asked.For)
 			s.giveBack(e, false, end.Reason)
 		}
 	}
 	return errs, nil
 }
 
-// FailAbsent fails jobs of a class that wait for a controller that is out, and were
-// submitted before a time: at most limit of them.
-func (s *Store) FailAbsent(class spillway.JobClass, approvers []string, absent string, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
+// FailAbsent fails jobs of a class that wait for a controller that is out, and have
+// waited for so long: at most limit of them.
+func (s *Store) FailAbsent(class spillway.JobClass, approvers []string, absent string, waited time.Duration, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
 	if err := s.canWrite(); err != nil {
 		return nil, err
 	}
@@ -101,9 +106,10 @@ func (s *Store) FailAbsent(class spillway.JobClass, approvers []string, absent s
 		chain[i].Name = name
 	}
 	var failed []spillway.JobRecord
+	from := s.clock().Add(-waited)
 	for _, e := range slices.Clone(c.pending) {
 		next, needs := e.next(chain)
-		if len(failed) < limit && needs && next.Name == absent && e.record.Job.SubmittedAt.Before(submittedBefore) && e.lostAt.Before(submittedBefore) {
+		if len(failed) < limit && needs && next.Name == absent && !e.record.Job.SubmittedAt.After(from) && !e.lostAt.After(from) {
 			s.end(e, result)
 			failed = append(failed, e.record)
 		}

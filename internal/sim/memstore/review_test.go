@@ -101,7 +101,7 @@ func TestOnlyJobsOfTheAbsentControllerFail(t *testing.T) {
 	r.now = r.now.Add(time.Minute)
 	r.push(t, "young", 0)
 	fail := func(name string) []spillway.JobRecord {
-		failed, err := r.FailAbsent(need.Class(), []string{"one", "two"}, name, r.now, 9, spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout})
+		failed, err := r.FailAbsent(need.Class(), []string{"one", "two"}, name, time.Minute, 9, spillway.JobResult{State: spillway.Failed, Reason: spillway.AdmissionTimeout})
 		require.NoError(t, err)
 		return failed
 	}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 )
@@ -23,6 +24,17 @@ func (s *Store) PutSetting(kind, name string, data []byte) error {
 	}
 	s.settings[kind][name] = slices.Clone(data)
 	return nil
+}
+
+// SwapSetting keeps a setting if it is still what it was; nil: there was none.
+func (s *Store) SwapSetting(kind, name string, was, data []byte) (swapped bool, err error) {
+	if err := s.canWrite(); err != nil {
+		return false, err
+	}
+	if old, there := s.settings[kind][name]; there != (was != nil) || !bytes.Equal(old, was) {
+		return false, nil
+	}
+	return true, s.PutSetting(kind, name, data)
 }
 
 // DropSetting forgets a setting.

@@ -2033,13 +2033,13 @@ type PoolChoice struct {
 	CanTake    bool                   `protobuf:"varint,4,opt,name=can_take,json=canTake,proto3" json:"can_take,omitempty"`
 	Predicate  string                 `protobuf:"bytes,5,opt,name=predicate,proto3" json:"predicate,omitempty"` // the first that failed
 	// What comes of it: no_match | free | waits_for_better | full | elsewhere | growing |
-	// cooled_off | down | unadmitted.
+	// cooled_off | down | unadmitted | refused.
 	Outcome       string                 `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	Detail        string                 `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
 	Free          int64                  `protobuf:"varint,8,opt,name=free,proto3" json:"free,omitempty"`           // places here
 	Elsewhere     int64                  `protobuf:"varint,9,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"` // places at other replicas
 	Room          int64                  `protobuf:"varint,10,opt,name=room,proto3" json:"room,omitempty"`          // places that could come
-	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`         // with waits_for_better and cooled_off
+	Until         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=until,proto3" json:"until,omitempty"`         // with waits_for_better, cooled_off and refused
 	Machines      []*MachineScore        `protobuf:"bytes,12,rep,name=machines,proto3" json:"machines,omitempty"`   // the best first; a lower sum is better
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -950,12 +950,15 @@ func (x *Offer) GetCostPerJob() float64 {
 }
 
 type Report struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	State         AttemptState           `protobuf:"varint,3,opt,name=state,proto3,enum=spillway.cells.v1.AttemptState" json:"state,omitempty"`
-	Result        *v1.JobResult          `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"` // with ENDED
-	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"` // with LOST and REFUSED
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	JobId   string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	State   AttemptState           `protobuf:"varint,3,opt,name=state,proto3,enum=spillway.cells.v1.AttemptState" json:"state,omitempty"`
+	Result  *v1.JobResult          `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"` // with ENDED
+	Detail  string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"` // with LOST and REFUSED
+	// With REFUSED: for what the job is, not for want of a place. The same job would be
+	// refused again.
+	Denied        bool `protobuf:"varint,6,opt,name=denied,proto3" json:"denied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1023,6 +1026,13 @@ func (x *Report) GetDetail() string {
 		return x.Detail
 	}
 	return ""
+}
+
+func (x *Report) GetDenied() bool {
+	if x != nil {
+		return x.Denied
+	}
+	return false
 }
 
 // Unknown names attempts of the last Renew that the peer does not have.
@@ -1495,13 +1505,14 @@ const file_spillway_cells_v1_cells_proto_rawDesc = "" +
 	"\x04free\x18\x02 \x01(\x05R\x04free\x12\x16\n" +
 	"\x06growth\x18\x03 \x01(\x05R\x06growth\x12 \n" +
 	"\fcost_per_job\x18\x04 \x01(\x01R\n" +
-	"costPerJob\"\xbe\x01\n" +
+	"costPerJob\"\xd6\x01\n" +
 	"\x06Report\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x125\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x1f.spillway.cells.v1.AttemptStateR\x05state\x124\n" +
 	"\x06result\x18\x04 \x01(\v2\x1c.spillway.types.v1.JobResultR\x06result\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"A\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\x12\x16\n" +
+	"\x06denied\x18\x06 \x01(\bR\x06denied\"A\n" +
 	"\aUnknown\x126\n" +
 	"\battempts\x18\x01 \x03(\v2\x1a.spillway.cells.v1.AttemptR\battempts\"\x12\n" +
 	"\x10ListCellsRequest\"\xa3\x01\n" +
