@@ -137,6 +137,7 @@ func (r runners) Runners(ctx context.Context) (map[int64]collect.RunnerState, er
 func (g *gitLab) source(ctx context.Context, pools []spillway.Pool) (*collect.GitLab, error) {
 	o := collect.Options{
 		URL: g.cfg.URL, Store: g.c.store, Replica: g.c.cfg.ReplicaName(), Runners: g.known.runners(), Every: g.cfg.Jobs.Every, Busy: g.busy, Ages: g.ages,
+		Hooks:  g.cfg.Webhook != nil,
 		Events: g.sourceEvents(),
 	}
 	for i := range pools {
@@ -232,9 +233,7 @@ func (g *gitLab) reportSources(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
-		for _, f := range g.c.feeds() {
-			g.c.metrics.SourceRead(f.Name, f.Error == "", f.GoodAt)
-		}
+		g.c.metrics.SourcesRead(g.c.feeds())
 		if board, err := g.sources.Board(ctx); err == nil {
 			g.c.metrics.StaleJobs(board.Stale)
 		}

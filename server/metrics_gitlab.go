@@ -1,7 +1,7 @@
 package server
 
 import (
-	"time"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -34,12 +34,17 @@ type gitlabMetrics struct {
 	waiting    prometheus.Gauge       // machines
 	held       *prometheus.CounterVec // pool, reason
 	heldBack   *prometheus.GaugeVec   // pool
+
+	sources struct {
+		sync.Mutex
+		shown map[string]bool
+	}
 }
 
 func newGitLabMetrics() *gitlabMetrics {
 	m := &gitlabMetrics{
 		sourceUp:   gauge("spillway_source_up_bool", "1 if the last try to read this source of demand was good.", "source"),
-		sourceGood: gauge("spillway_source_last_success_timestamp_seconds", "When this source of demand was last read; 0 = never.", "source"),
+		sourceGood: gauge("spillway_source_last_success_timestamp_seconds", "When this source of demand was last read. Absent until then, and where another replica reads it.", "source"),
 		stale:      single("spillway_stale_jobs", "Jobs that a list had as waiting and that turned out to be over, since the start."),
 		polls:      counter("spillway_gitlab_polls_total", "Job requests to GitLab with a runner token.", "code"),
 		routed:     counter("spillway_gitlab_jobs_total", "Jobs that GitLab gave out through us, by what became of them.", "outcome"),
@@ -63,18 +68,35 @@ func (m *gitlabMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.sourceUp, m.sourceGood, m.stale, m.polls, m.routed, m.degraded, m.waiting, m.held, m.heldBack}
 }
 
-// SourceRead shows how the last try to read a source went. Sources are named by the
-// configuration, so that there are as many as it has.
-func (m *gitlabMetrics) SourceRead(source string, good bool, goodAt time.Time) {
-	up, at := 0.0, 0.0
-	if good {
-		up = 1
+// SourcesRead shows how the sources of demand do that this replica reads. Sources are named
+// by the configuration, so that there are as many as it has. Absent is not zero: one that
+// has said nothing yet has no time, since 0 would be one, long ago; and one that this
+// replica reads no more shows nothing, since it can't know.
+func (m *gitlabMetrics) SourcesRead(feeds []FeedStatus) {
+	m.sources.Lock()
+	defer m.sources.Unlock()
+	shown := make(map[string]bool, len(feeds))
+	for i := range feeds {
+		f := &feeds[i]
+		shown[f.Name] = true
+		up := 0.0
+		if f.Error == "" {
+			up = 1
+		}
+		m.sourceUp.WithLabelValues(f.Name).Set(up)
+		if f.GoodAt.IsZero() {
+			m.sourceGood.DeleteLabelValues(f.Name)
+		} else {
+			m.sourceGood.WithLabelValues(f.Name).Set(seconds(f.GoodAt))
+		}
 	}
-	if !goodAt.IsZero() {
-		at = float64(goodAt.UnixMilli()) / 1000
+	for name := range m.sources.shown {
+		if !shown[name] {
+			m.sourceUp.DeleteLabelValues(name)
+			m.sourceGood.DeleteLabelValues(name)
+		}
 	}
-	m.sourceUp.WithLabelValues(source).Set(up)
-	m.sourceGood.WithLabelValues(source).Set(at)
+	m.sources.shown = shown
 }
 
 // StaleJobs shows how many jobs of a list turned out to be over.

@@ -71,7 +71,7 @@ func newPoolCollector() *poolCollector {
 		},
 		idle:    prometheus.NewDesc("gitlab_runner_pool_idle_count", "Idle runner instances of the pool.", []string{"pool_name"}, nil),
 		runners: about("spillway_runners_connected", "Machines of the pool that are connected to this replica."),
-		success: about("spillway_last_successful_reconcile_timestamp_seconds", "When the pool was last reconciled completely; 0 = never."),
+		success: about("spillway_last_successful_reconcile_timestamp_seconds", "When the pool was last reconciled completely. Absent until then."),
 		decided: newDecisionsDesc(),
 	}
 	c.mu.pools = map[string]*poolSample{}
@@ -130,7 +130,9 @@ func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 			send(g.desc, float64(g.value(p)))
 		}
 		send(c.runners, float64(s.runners))
-		send(c.success, seconds(p.LastSuccess))
+		if !p.LastSuccess.IsZero() { // 0 would be a time, long ago
+			send(c.success, seconds(p.LastSuccess))
+		}
 		collectDecisions(ch, c.decided, labels[0], s.decisions)
 		fingerprint := p.Pool.Capability.Fingerprint().Short()
 		ch <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, name, p.Pool.Provider, fingerprint)
@@ -151,9 +153,5 @@ func (c *poolCollector) samples() []poolSample {
 	return all
 }
 
-func seconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMilli()) / 1000
-}
+// seconds is a time as metrics have it.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -136,12 +136,13 @@ func TestPoolSeriesExistAtZeroAndGoWithThePool(t *testing.T) {
 		`spillway_decisions_total{direction="out",pool="a",reason="demand"}`,
 		`spillway_pool_pending_jobs{pool="a"}`, `spillway_job_wait_seconds{pool="b"}`,
 		`gitlab_runner_pool_idle_count{pool_name="a"}`, `spillway_runners_connected{pool="a"}`,
-		`spillway_last_successful_reconcile_timestamp_seconds{pool="a"}`,
 		`spillway_jobs_finished_total{reason="script_failure",state="failed"}`,
 	} {
 		require.Contains(t, s, name)
 		require.Zero(t, s[name], name)
 	}
+
+	require.NotContains(t, s, `spillway_last_successful_reconcile_timestamp_seconds{pool="a"}`, "0 would be a time")
 
 	at := time.UnixMilli(1_700_000_000_500)
 	m.PoolObserved(server.PoolStatus{

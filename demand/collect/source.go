@@ -46,7 +46,9 @@ type Options struct {
 	// Runners are the ids of the pools' runners.
 	Runners []int64
 
-	Held Held // nil: none are
+	// Hooks: GitLab's webhooks are listened to. Without, they have no status.
+	Hooks bool
+	Held  Held // nil: none are
 	// HeldLacks says of which pools, by name, it isn't known whether jobs wait that could
 	// be held, and why. nil: it always is.
 	HeldLacks func() map[string]string

@@ -77,6 +77,9 @@ func (g *GitLab) Status() []SourceStatus {
 			out = append(out, runners)
 		}
 	}
-	hooks.Name = statusHooks
-	return append(out, hooks)
+	if g.o.Hooks || !hooks.At.IsZero() { // another replica may listen, and tell us
+		hooks.Name = statusHooks
+		out = append(out, hooks)
+	}
+	return out
 }
