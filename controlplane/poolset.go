@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -23,7 +24,7 @@ type poolSet struct {
 	mu struct {
 		sync.Mutex
 		parts      []poolsOf
-		priorities map[string]pinned // by pool
+		priorities map[string]pinned // by pool; nil = they were not read yet
 	}
 }
 
@@ -41,9 +42,7 @@ type pinned struct {
 }
 
 func newPoolSet(changed func([]spillway.Pool)) *poolSet {
-	s := &poolSet{changed: changed}
-	s.mu.priorities = map[string]pinned{}
-	return s
+	return &poolSet{changed: changed}
 }
 
 // replace sets the pools of a part. A name that another part has is refused, and
@@ -76,10 +75,14 @@ func (s *poolSet) replace(part string, pools []spillway.Pool) error {
 	return nil
 }
 
-// pin sets the priorities that people have set.
+// pin sets the priorities that people have set. They are read again and again, and
+// nobody is told where they are what they were.
 func (s *poolSet) pin(priorities map[string]pinned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.priorities != nil && maps.Equal(s.mu.priorities, priorities) {
+		return
+	}
 	s.mu.priorities = priorities
 	s.changed(s.list())
 }

@@ -86,13 +86,23 @@ func (s *Supply) places(stage Stage) int {
 
 // inOrder returns pools in the order in which their places are added.
 func inOrder(pools []Supply) []Supply {
-	return slices.SortedStableFunc(slices.Values(pools), func(a, b Supply) int {
+	order := make([]int, len(pools)) // an entry is large to be moved about
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := &pools[i], &pools[j]
 		return cmp.Or(
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(a.CostPerJob, b.CostPerJob),
 			cmp.Compare(a.Pool, b.Pool),
 		)
 	})
+	sorted := make([]Supply, len(pools))
+	for i, at := range order {
+		sorted[i] = pools[at]
+	}
+	return sorted
 }
 
 // Less is the order in which class entries are served: the most urgent first,

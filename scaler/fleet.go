@@ -20,6 +20,10 @@ type Fleet struct {
 	silentAfter time.Duration
 	counts      Counts // nil: none
 	events      *Events
+
+	// Of one look, and kept for the next: nobody else holds on to them.
+	supplies []demand.Supply
+	runners  []demand.Runners
 }
 
 // minStaleAfter is the least age at which a view is stale: half a minute without
@@ -75,7 +79,7 @@ func (p *Picture) Concerns(before *Picture, pool string) bool {
 		return maps.EqualFunc(a, b, func(string, string) bool { return true })
 	}
 	return before == nil || before.Attribution.Pools[pool] != p.Attribution.Pools[pool] || before.Demand != p.Demand ||
-		!sameKeys(before.lacks, p.lacks) || !sameKeys(before.lackOf, p.lackOf) || !maps.Equal(before.marks(pool), p.marks(pool))
+		!sameKeys(before.lacks, p.lacks) || !sameKeys(before.lackOf, p.lackOf) || !sameMarks(before.Machines[pool], p.Machines[pool])
 }
 
 // demandFor is how much is known of the jobs that may be a pool's, and what is wrong when
@@ -110,28 +114,43 @@ type mark struct {
 	paused              bool
 }
 
-func (p *Picture) marks(pool string) map[spillway.MachineID]mark {
-	machines := p.Machines[pool]
+func markOf(m *router.Machine) mark {
+	return mark{
+		inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero(), notice: m.InterruptionKind,
+		stopping: !m.StoppingSince.IsZero(), unhealthy: m.Unhealthy != "", paused: m.Paused,
+	}
+}
+
+// sameMarks compares the machines of a pool in two pictures. Nearly always they come in
+// the same order, and are compared as they come.
+func sameMarks(before, now []router.Machine) bool {
+	i := 0
+	for i < len(before) && i < len(now) && before[i].ID == now[i].ID {
+		if markOf(&before[i]) != markOf(&now[i]) {
+			return false
+		}
+		i++
+	}
+	return i == len(before) && i == len(now) || maps.Equal(marks(before[i:]), marks(now[i:]))
+}
+
+func marks(machines []router.Machine) map[spillway.MachineID]mark {
 	out := make(map[spillway.MachineID]mark, len(machines))
 	for i := range machines {
-		m := &machines[i]
-		out[m.ID] = mark{
-			inUse: m.InUse(), draining: m.Draining, acked: !m.DrainAckedAt.IsZero(), notice: m.InterruptionKind,
-			stopping: !m.StoppingSince.IsZero(), unhealthy: m.Unhealthy != "", paused: m.Paused,
-		}
+		out[machines[i].ID] = markOf(&machines[i])
 	}
 	return out
 }
 
-// Observe looks once. What can't be read is marked unknown in the picture.
+// Observe looks once. What can't be read is marked unknown in the picture. It is for one
+// goroutine at a time.
 func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Picture {
 	pic := &Picture{At: now, offers: make(map[string]counted, len(pools)), rooms: make(map[string]router.Room, len(pools))}
 	f.readDemand(ctx, pic)
 	f.readMachines(ctx, pic)
 	f.readLimits(pic, pools)
 	f.readCounts(pic, pools)
-	supplies := make([]demand.Supply, 0, len(pools))
-	runners := make([]demand.Runners, 0, len(pools))
+	f.supplies, f.runners = f.supplies[:0], f.runners[:0]
 	for _, p := range pools {
 		machines := pic.Machines[p.Name()]
 		o := p.offer.Load()
@@ -139,11 +158,11 @@ func (f *Fleet) Observe(ctx context.Context, now time.Time, pools []*Pool) *Pict
 		s.Free += pic.begun[p.Name()]
 		pic.offers[p.Name()] = counted{offer: o.offer, coming: s.Booting}
 		pic.rooms[p.Name()] = o.roomIn(now, &s)
-		supplies = append(supplies, s)
-		runners = append(runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
+		f.supplies = append(f.supplies, s)
+		f.runners = append(f.runners, demand.Runners{Capability: p.def.Load().Capability, Live: liveMachines(now, machines, f.silentAfter)})
 	}
-	pic.Attribution = demand.Attribute(pic.Classes, supplies, router.Fits)
-	pic.Signals = demand.Signals(pic.Classes, runners, router.Fits, now)
+	pic.Attribution = demand.Attribute(pic.Classes, f.supplies, router.Fits)
+	pic.Signals = demand.Signals(pic.Classes, f.runners, router.Fits, now)
 	f.events.looked(pic)
 	return pic
 }

@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,7 +47,8 @@ type Pool struct {
 	until   time.Time
 	book    *roster.Roster
 	state   poolState
-	saved   []byte // last persisted state
+	saved   []byte       // last persisted state
+	encoded bytes.Buffer // the state as it is now; nearly always it is what is saved
 	seen    groupView
 	last    LedgerEntry
 	reacted time.Time // when more was last asked for: older jobs say nothing of how fast we react
@@ -339,13 +341,14 @@ func (p *Pool) noteChanges(ctx context.Context, now time.Time) {
 // Without it nothing is done: another replica could not know.
 func (p *Pool) persist(ctx context.Context) error {
 	p.state.Roster, p.state.Desired = *p.book, p.seen.status.Desired
-	data, err := json.Marshal(&p.state)
-	if err != nil {
+	p.encoded.Reset()
+	if err := json.NewEncoder(&p.encoded).Encode(&p.state); err != nil {
 		return fmt.Errorf("encoding the pool's memory: %w", err)
 	}
-	if string(data) == string(p.saved) {
+	if bytes.Equal(p.encoded.Bytes(), p.saved) {
 		return nil
 	}
+	data := bytes.Clone(p.encoded.Bytes())
 	if err := p.memory.SavePoolState(ctx, p.Name(), p.epoch, data); err != nil {
 		p.saved = nil
 		return fmt.Errorf("saving the pool's memory: %w", err)

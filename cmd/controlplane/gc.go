@@ -20,7 +20,7 @@ const (
 	gcSpeed        = 1 << 30
 	minGCAllowance = 8 << 20  // bytes
 	maxGCAllowance = 64 << 20 // bytes; as much as is alive if that is more: Go's own
-	minGCPercent   = 25       // with less, those who allocate would have to help often
+	minGCPercent   = 10       // with less, those who allocate would have to help often
 	maxGCPercent   = 400
 	// gcTuneEvery is how often the percentage is set anew: what is alive changes with
 	// the fleet, and that takes seconds.
@@ -30,16 +30,18 @@ const (
 	gcNews = 0.25
 )
 
-// gcPercent is how much garbage, in percent of what is alive, lets the heap grow by the
-// allowance while so much is allocated [bytes/s].
-func gcPercent(liveBytes uint64, rate float64) int {
+// gcPercent is how much garbage, in percent of what is alive and of what else Go takes
+// percents of (the stacks in use, and globals), lets the heap grow by the allowance while
+// so much is allocated [bytes/s].
+func gcPercent(liveBytes, otherBytes uint64, rate float64) int {
 	live := float64(liveBytes)
 	every := live / gcSpeed / gcShare // seconds from one collection to the next
 	allowance := min(max(rate*every, minGCAllowance), max(maxGCAllowance, live))
-	if live*maxGCPercent <= allowance*100 {
+	counted := live + float64(otherBytes)
+	if counted*maxGCPercent <= allowance*100 {
 		return maxGCPercent // also before the first collection, which measures what is alive
 	}
-	return max(minGCPercent, int(allowance*100/live))
+	return max(minGCPercent, int(allowance*100/counted))
 }
 
 // allocation is what is allocated, and how fast that goes.
@@ -50,7 +52,9 @@ type allocation struct {
 }
 
 func newAllocation() *allocation {
-	a := &allocation{samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}}
+	a := &allocation{samples: []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+	}}
 	metrics.Read(a.samples)
 	a.allocated = a.samples[1].Value.Uint64()
 	return a
@@ -62,7 +66,7 @@ func (a *allocation) percent(after time.Duration) int {
 	live, allocated := a.samples[0].Value.Uint64(), a.samples[1].Value.Uint64()
 	a.rate += gcNews * (float64(allocated-a.allocated)/after.Seconds() - a.rate)
 	a.allocated = allocated
-	return gcPercent(live, a.rate)
+	return gcPercent(live, a.samples[2].Value.Uint64()+a.samples[3].Value.Uint64(), a.rate)
 }
 
 // tuneGC keeps Go's percentage at gcPercent until ctx ends, and then puts back what

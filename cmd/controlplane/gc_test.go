@@ -16,61 +16,69 @@ import (
 func TestGCPercent(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
-		liveBytes uint64
-		rate      float64
-		want      int
+		liveBytes, otherBytes uint64
+		rate                  float64
+		want                  int
 	}{
 		// Nothing happens.
-		{0, 0, 400},
-		{1, 0, 400},
-		{2 * mib, 0, 400},
-		{4 * mib, 0, 200},
-		{16 * mib, 0, 50},
-		{32 * mib, 0, 25},
-		{33 * mib, 0, 25},
-		{1 << 40, 0, 25},
-		{math.MaxUint64, 0, 25},
+		{0, 0, 0, 400},
+		{1, 0, 0, 400},
+		{2 * mib, 0, 0, 400},
+		{4 * mib, 0, 0, 200},
+		{16 * mib, 0, 0, 50},
+		{80 * mib, 0, 0, 10},
+		{81 * mib, 0, 0, 10},
+		{1 << 40, 0, 0, 10},
+		{math.MaxUint64, 0, 0, 10},
 		// Little does: the limit is the CPU.
-		{64 * mib, 8 * mib, 31},
-		{64 * mib, 16 * mib, 62},
-		{16 * mib, 32 * mib, 125},
+		{64 * mib, 0, 8 * mib, 31},
+		{64 * mib, 0, 16 * mib, 62},
+		{16 * mib, 0, 32 * mib, 125},
 		// Much does: the limit is memory.
-		{1, 1 << 40, 400},
-		{4 * mib, 1 << 40, 400},
-		{16 * mib, 1 << 40, 400},
-		{20 * mib, 1 << 40, 320},
-		{64 * mib, 1 << 40, 100},
-		{65 * mib, 1 << 40, 100},
-		{1 << 40, 1 << 40, 100},
+		{1, 0, 1 << 40, 400},
+		{4 * mib, 0, 1 << 40, 400},
+		{16 * mib, 0, 1 << 40, 400},
+		{20 * mib, 0, 1 << 40, 320},
+		{64 * mib, 0, 1 << 40, 100},
+		{65 * mib, 0, 1 << 40, 100},
+		{1 << 40, 0, 1 << 40, 100},
+		// Go takes a part of the stacks too.
+		{16 * mib, 16 * mib, 0, 25},
+		{64 * mib, 64 * mib, 1 << 40, 50},
+		{0, 1 * mib, 0, 400},
+		{0, 4 * mib, 0, 200},
+		{math.MaxUint64, math.MaxUint64, 1 << 40, 50},
 	} {
-		require.Equal(t, c.want, gcPercent(c.liveBytes, c.rate), "%d bytes alive, %g a second", c.liveBytes, c.rate)
+		require.Equal(t, c.want, gcPercent(c.liveBytes, c.otherBytes, c.rate), "%d bytes alive, %d others, %g a second", c.liveBytes, c.otherBytes, c.rate)
 	}
 }
 
 func TestTheHeapGrowsByTheLargestAllowanceAtMostUnlessMoreIsAlive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		live, rate := drawHeap(t)
-		percent := gcPercent(live, rate)
+		live, other, rate := drawHeap(t)
+		percent := gcPercent(live, other, rate)
 		require.GreaterOrEqual(t, percent, minGCPercent)
 		require.LessOrEqual(t, percent, maxGCPercent)
-		require.LessOrEqual(t, live*uint64(percent)/100, max(maxGCAllowance, live))
-		require.GreaterOrEqual(t, gcPercent(live, 2*rate), percent, "more is allocated, no smaller part")
+		require.LessOrEqual(t, (live+other)*uint64(percent)/100, max(maxGCAllowance, live, (live+other)*minGCPercent/100))
+		require.GreaterOrEqual(t, gcPercent(live, other, 2*rate), percent, "more is allocated, no smaller part")
+		require.LessOrEqual(t, gcPercent(live, 2*other, rate), percent, "Go counts more, of which a smaller part is as much")
 	})
 }
 
 func TestCollectionsCostTheirShareAtMostUnlessMemoryIsTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		live, rate := drawHeap(t)
-		percent := gcPercent(live, rate)
-		often := rate / (float64(live) * float64(percent+1) / 100) // collections a second; a percentage is rounded down
+		live, other, rate := drawHeap(t)
+		percent := gcPercent(live, other, rate)
+		often := rate / (float64(live+other) * float64(percent+1) / 100) // collections a second; a percentage is rounded down
 		if often*float64(live)/gcSpeed > gcShare {
-			require.Equal(t, percent, gcPercent(live, 1e18), "less often isn't possible")
+			require.Equal(t, percent, gcPercent(live, other, 1e18), "less often isn't possible")
 		}
 	})
 }
 
-func drawHeap(t *rapid.T) (live uint64, rate float64) {
-	return rapid.Uint64Range(1, 1<<40).Draw(t, "live bytes"), rapid.Float64Range(0, 1<<34).Draw(t, "bytes a second")
+func drawHeap(t *rapid.T) (live, other uint64, rate float64) {
+	bytes := rapid.Uint64Range(1, 1<<40)
+	return bytes.Draw(t, "live bytes"), bytes.Draw(t, "other bytes"), rapid.Float64Range(0, 1<<34).Draw(t, "bytes a second")
 }
 
 // The percentage is the largest at first, because it isn't known yet what is allocated;

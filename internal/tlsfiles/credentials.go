@@ -33,7 +33,8 @@ func (c *clientCredentials) Clone() credentials.TransportCredentials {
 }
 
 // ServerCredentials are for a gRPC server with a configuration of Source.Server. grpc's
-// own would give each connection a copy of it, for as long as it lasts.
+// own would give each connection a copy of it, for as long as it lasts, and keep what the
+// kernel said of its socket when it began.
 func ServerCredentials(config *tls.Config) credentials.TransportCredentials {
 	own := credentials.NewTLS(config)
 	if config.GetConfigForClient == nil {
@@ -65,8 +66,16 @@ func (c *serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credential
 		l = &shared{config, credentials.NewTLS(config)}
 		c.last.Store(l)
 	}
-	return l.creds.ServerHandshake(conn)
+	secured, info, err := l.creds.ServerHandshake(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	return socketless{secured}, info, nil
 }
+
+// socketless is a connection whose socket grpc does not look at: it would ask the kernel
+// for all that channelz can tell of it, which nobody reads here.
+type socketless struct{ net.Conn }
 
 // Clone implements credentials.TransportCredentials.
 func (c *serverCredentials) Clone() credentials.TransportCredentials {

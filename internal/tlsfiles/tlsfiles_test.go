@@ -10,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/spillway-ci/spillway/internal/tlsfiles"
 	"github.com/spillway-ci/spillway/internal/tlsfiles/tlstest"
@@ -308,4 +310,40 @@ func TestPeersAreVouchedForByOurOwnFiles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = dial(t, address, s.Client(""))
 	require.Error(t, err, "the system knows no such authority")
+}
+
+// TestGRPCServersLookAtNoSocket: what the kernel says of it would be kept for as long as
+// the connection lasts.
+func TestGRPCServersLookAtNoSocket(t *testing.T) {
+	a := tlstest.New(t, "a")
+	source, _ := open(t, tlstest.Write(t, t.TempDir(), a.Issue(t, tlstest.Request{}), tlstest.Bundle(a)))
+	creds := tlsfiles.ServerCredentials(source.Server(tlsfiles.AnyClient))
+	trust := x509.NewCertPool()
+	trust.AddCert(a.Cert)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	client := make(chan error, 2)
+	meet := func(config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+		go func() {
+			_, err := dial(t, l.Addr().String(), config)
+			client <- err
+		}()
+		conn, err := l.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return creds.ServerHandshake(conn)
+	}
+
+	conn, info, err := meet(&tls.Config{RootCAs: trust, NextProtos: []string{"h2"}})
+	require.NoError(t, err)
+	require.Equal(t, "tls", info.AuthType())
+	require.NotImplements(t, (*syscall.Conn)(nil), conn)
+	_, err = io.CopyN(conn, conn, int64(len("hello")))
+	require.NoError(t, err)
+	require.NoError(t, <-client)
+
+	_, _, err = meet(&tls.Config{RootCAs: x509.NewCertPool(), NextProtos: []string{"h2"}})
+	require.Error(t, err, "the client trusts nobody")
+	require.Error(t, <-client)
 }

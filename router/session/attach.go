@@ -43,7 +43,7 @@ func (r *Runners) Attach(ctx context.Context, pool spillway.Pool) *Attached {
 	go func() {
 		defer close(a.finished)
 		defer a.cancel()
-		a.err = r.converse(attachedEnd{a}, &stopper{stream: attachedEnd{a}}, func() (spillway.Pool, bool) { return pool, true })
+		a.err = r.converse(attachedEnd{a}, &stopper{stream: attachedEnd{a}}, func() (*spillway.Pool, bool) { return &pool, true })
 	}()
 	return a
 }

@@ -19,8 +19,9 @@ const maxTokenBytes = 512
 // pool can take, and nothing else: there is no other source of its capability.
 type Authenticator interface {
 	// Pool returns the token's pool; false when the token is not known. It must
-	// not tell by its duration how much of a token was right.
-	Pool(ctx context.Context, token string) (spillway.Pool, bool)
+	// not tell by its duration how much of a token was right. All runners of a
+	// token share the pool: nobody changes it.
+	Pool(ctx context.Context, token string) (*spillway.Pool, bool)
 }
 
 // Tokens is an Authenticator over a fixed set of tokens. It keeps their hashes
@@ -31,7 +32,7 @@ type Tokens struct {
 
 type tokenPool struct {
 	digest [sha256.Size]byte
-	pool   spillway.Pool
+	pool   *spillway.Pool
 }
 
 // NewTokens keeps the pool of each token. Several tokens may name one pool, so
@@ -43,7 +44,7 @@ func NewTokens(pools map[string]spillway.Pool) *Tokens {
 			continue
 		}
 		digest := sha256.Sum256([]byte(token))
-		t.pools[digest] = tokenPool{digest, pool}
+		t.pools[digest] = tokenPool{digest, &pool}
 	}
 	return t
 }
@@ -51,11 +52,11 @@ func NewTokens(pools map[string]spillway.Pool) *Tokens {
 // Pool looks the token up by its hash. Nobody can choose hashes, so the time that
 // the look-up takes tells nothing of a token; the comparison is constant-time all
 // the same.
-func (t *Tokens) Pool(_ context.Context, token string) (spillway.Pool, bool) {
+func (t *Tokens) Pool(_ context.Context, token string) (*spillway.Pool, bool) {
 	digest := sha256.Sum256([]byte(token))
 	found, ok := t.pools[digest]
 	if !ok || subtle.ConstantTimeCompare(digest[:], found.digest[:]) != 1 {
-		return spillway.Pool{}, false
+		return nil, false
 	}
 	return found.pool, true
 }

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"context"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -13,11 +13,8 @@ import (
 // signals is the demand that is told to the runners: per fingerprint, when it has
 // changed, and at most once in spillway.MinSignalInterval.
 type signals struct {
-	sent    map[spillway.Fingerprint]spillway.Signal
-	at      time.Time
-	remote  map[string]int // live machines of other replicas by pool
-	read    time.Time      // when remote was
-	reading bool
+	sent map[spillway.Fingerprint]spillway.Signal
+	at   time.Time
 }
 
 func (s *signals) init() { s.sent = make(map[spillway.Fingerprint]spillway.Signal) }
@@ -28,17 +25,7 @@ func (d *Dispatcher) signal(now time.Time) {
 		return
 	}
 	d.signals.at = now
-	d.countRemote(now)
-	changed := make(map[spillway.Fingerprint]*runnerv1.RouterMessage)
-	current := d.currentSignals(now)
-	for fp, s := range current {
-		if was, ok := d.signals.sent[fp]; !ok || was.TotalJobs != s.TotalJobs || was.TotalRunners != s.TotalRunners {
-			changed[fp] = signalMessage(s)
-		} else {
-			current[fp] = was
-		}
-	}
-	d.signals.sent = current
+	changed := d.changedSignals(now)
 	if len(changed) == 0 {
 		return
 	}
@@ -49,50 +36,40 @@ func (d *Dispatcher) signal(now time.Time) {
 	}
 }
 
-// currentSignals computes the demand of each fingerprint from the newest picture
-// of the queue.
-func (d *Dispatcher) currentSignals(now time.Time) map[spillway.Fingerprint]spillway.Signal {
+// changedSignals computes the demand of each fingerprint from the newest picture of the
+// queue, and returns what is news.
+func (d *Dispatcher) changedSignals(now time.Time) map[spillway.Fingerprint]*runnerv1.RouterMessage {
 	runners := make(map[spillway.Fingerprint]int)
 	for _, s := range d.streams {
 		if s.registered {
 			runners[d.pools[s.pool.Name].fingerprint]++
 		}
 	}
-	for pool, n := range d.signals.remote {
+	for pool, n := range d.remote.live {
 		runners[d.pools[pool].fingerprint] += n
 	}
 	jobs := d.faces.eligibleJobs(d.counts.latest)
-	current := make(map[spillway.Fingerprint]spillway.Signal, len(jobs))
+	changed := make(map[spillway.Fingerprint]*runnerv1.RouterMessage)
 	for k, face := range d.faces.distinct {
-		current[face.fingerprint] = spillway.NewSignal(face.fingerprint, jobs[k], runners[face.fingerprint], now)
+		s := spillway.NewSignal(face.fingerprint, jobs[k], runners[face.fingerprint], now)
+		if was, ok := d.signals.sent[s.Fingerprint]; !ok || was.TotalJobs != s.TotalJobs || was.TotalRunners != s.TotalRunners {
+			changed[s.Fingerprint] = signalMessage(s)
+			d.signals.sent[s.Fingerprint] = s
+		}
 	}
-	return current
+	if len(d.signals.sent) > len(d.faces.distinct) { // some were of pools that are gone
+		d.signals.forget(d.faces.distinct)
+	}
+	return changed
 }
 
-// countRemote counts the machines of other replicas once in a while: their number
-// changes slowly.
-func (d *Dispatcher) countRemote(now time.Time) {
-	if d.signals.reading || now.Sub(d.signals.read) < d.opt.HeartbeatEvery {
-		return
+// forget drops the signals of all fingerprints but those.
+func (s *signals) forget(but []poolFace) {
+	kept := make(map[spillway.Fingerprint]bool, len(but))
+	for i := range but {
+		kept[but[i].fingerprint] = true
 	}
-	d.signals.reading, d.signals.read = true, now
-	d.beside(func(ctx context.Context) func(time.Time) {
-		all, err := d.store.Machines(ctx)
-		return func(now time.Time) {
-			d.signals.reading = false
-			if err != nil {
-				d.trouble("read machines", err)
-				return
-			}
-			d.signals.remote = make(map[string]int)
-			for i := range all {
-				m := &all[i]
-				if m.Replica != d.opt.Replica && m.Connected && now.Sub(m.HeardAt) <= d.opt.SilentAfter {
-					d.signals.remote[m.Pool]++
-				}
-			}
-		}
-	})
+	maps.DeleteFunc(s.sent, func(fp spillway.Fingerprint, _ spillway.Signal) bool { return !kept[fp] })
 }
 
 // welcome tells a new machine of the demand.

@@ -18,15 +18,12 @@ type agesCounter interface {
 	CountAges(ages []time.Duration)
 }
 
-// remotePlaces is the reading of what other replicas have free.
+// remotePlaces is the reading of what other replicas have.
 type remotePlaces struct {
 	reading bool
 	read    time.Time
+	live    map[string]int // machines by pool
 }
-
-// peersEvery is how often it is looked whether there are other replicas, while jobs wait
-// for nobody else.
-const peersEvery = 5 * time.Second
 
 // SetRoom tells what is known of the pools' room to grow, by pool.
 func (d *Dispatcher) SetRoom(room map[string]router.Room) {
@@ -66,13 +63,13 @@ func (d *Dispatcher) countAges() {
 }
 
 // followRemote reads what other replicas have free, while jobs depend on it: often; and
-// whether there are others, seldom.
+// what machines they have, seldom: that is a look at every record there is.
 func (d *Dispatcher) followRemote(now time.Time) time.Duration {
 	r := &d.remote
 	wanted := d.engine.RemoteWanted(now)
 	rest := r.read.Add(router.RemoteFresh).Sub(now)
-	if !wanted {
-		rest = r.read.Add(peersEvery).Sub(now)
+	if !wanted { // what they say of their machines is no newer than the last heartbeats
+		rest = r.read.Add(d.opt.HeartbeatEvery).Sub(now)
 	}
 	if r.reading || rest > 0 {
 		return max(rest, time.Millisecond)
@@ -94,17 +91,18 @@ func (d *Dispatcher) followRemote(now time.Time) time.Duration {
 
 func (d *Dispatcher) takeRemote(now time.Time, all []router.Machine) {
 	var places []router.RemotePlaces
-	peers := false
+	d.remote.live = make(map[string]int)
 	for i := range all {
 		m := &all[i]
 		if m.Replica == d.opt.Replica || !m.Connected || now.Sub(m.HeardAt) > d.opt.SilentAfter {
 			continue
 		}
-		peers = true
+		d.remote.live[m.Pool]++
 		if free := d.freePlaces(m); free > 0 {
 			places = append(places, router.RemotePlaces{Pool: m.Pool, Free: free, At: m.HeardAt})
 		}
 	}
+	peers := len(d.remote.live) > 0
 	d.engine.SetPeers(peers)
 	if peers {
 		d.engine.SetRemote(now, places)

@@ -53,6 +53,18 @@ func TestA6_AFreePlaceOfABetterPoolAtAnotherReplicaGoesFirst(t *testing.T) {
 	require.Equal(t, "j2", warm.assigned().GetJob().GetId(), "the better pool is full everywhere")
 }
 
+func TestSignalsCountTheMachinesOfOtherReplicas(t *testing.T) {
+	s, err := store.OpenEmbedded()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	one := startPlane(t, planeConfig{store: s, options: session.Options{Replica: "replica-1"}})
+	one.linux("m1", 1)
+	one.machine("m1", func(m *router.Machine) bool { return m.Connected })
+	two := startPlane(t, planeConfig{store: s, options: session.Options{Replica: "replica-2"}})
+	r := two.linux("m2", 1)
+	require.Eventually(t, func() bool { return expect(r, (*runnerv1.RouterMessage).GetSignal).GetTotalRunners() == 2 }, patience, tick)
+}
+
 func TestA6_TheMachineIsToldWhyAndForHowLong(t *testing.T) {
 	p := startPlane(t, planeConfig{options: rankedPools(30 * time.Second)})
 	p.dispatcher.SetRoom(map[string]router.Room{"spot": {Jobs: 1, At: time.Now()}})

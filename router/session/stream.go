@@ -53,7 +53,7 @@ type stream struct {
 	limiter *rate.Limiter
 	earned  atomic.Int64 // messages that assignments have paid for
 
-	pool     spillway.Pool // of its token
+	pool     *spillway.Pool // of its token, which others have too
 	register *runnerv1.Register
 	machine  spillway.MachineID
 	capacity int           // jobs, within the pool's bound
@@ -143,17 +143,17 @@ func (r *Runners) Connect(rpc runnerv1.RunnerService_ConnectServer) error {
 	if err != nil {
 		return err
 	}
-	return r.converse(rpc, stopper, func() (spillway.Pool, bool) {
+	return r.converse(rpc, stopper, func() (*spillway.Pool, bool) {
 		token, ok := bearer(rpc.Context())
 		if !ok {
-			return spillway.Pool{}, false
+			return nil, false
 		}
 		return r.auth.Pool(rpc.Context(), token)
 	})
 }
 
 // converse carries the conversation of a machine of the pool that it proves to be of.
-func (r *Runners) converse(rpc conversation, stopper *stopper, pool func() (spillway.Pool, bool)) (err error) {
+func (r *Runners) converse(rpc conversation, stopper *stopper, pool func() (*spillway.Pool, bool)) (err error) {
 	s := &stream{ready: make(chan struct{}), stopper: stopper}
 	defer func() {
 		if panicked := recover(); panicked != nil {

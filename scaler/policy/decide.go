@@ -61,13 +61,16 @@ type calculation struct {
 	remove int    // of what goes: existing instances, the rest is withdrawn
 }
 
+// usualTrace is how many steps leave a trace when nothing is to be done.
+const usualTrace = 2
+
 func begin(p Policy, s State, o Observation, now time.Time) *calculation {
 	now = now.Round(0).UTC() // wall time only: that is what a persisted state has
 	o = o.consistent()
 	present := o.Usable + o.Booting
 	return &calculation{
 		p: p, o: o, now: now, present: present, n: present,
-		state: s.settled(now), trace: make([]Trace, 0, len(pipeline)),
+		state: s.settled(now), trace: make([]Trace, 0, usualTrace),
 	}
 }
 

@@ -24,6 +24,7 @@ type schemas struct {
 	rdb   *redis.Client
 	views *views
 	epoch int
+	pause func(context.Context) error // between writing and reading
 }
 
 func newSchemas(addr string, v *views) *schemas {
@@ -75,12 +76,15 @@ func (s *schemas) read(ctx context.Context, count func(redis.Pipeliner, spillway
 }
 
 // timed is the figures of one turn.
-func (s *schemas) timed(write, read func() error) ([]float64, error) {
+func (s *schemas) timed(ctx context.Context, write, read func() error) ([]float64, error) {
 	began := time.Now()
 	if err := write(); err != nil {
 		return nil, err
 	}
 	wrote := millis(time.Since(began))
+	if err := s.pause(ctx); err != nil {
+		return nil, err
+	}
 	began = time.Now()
 	for range readsPerFigure {
 		if err := read(); err != nil {
@@ -96,7 +100,7 @@ func (s *schemas) setKey(class spillway.JobClass) string {
 
 func (s *schemas) setTurn(ctx context.Context) ([]float64, error) {
 	s.epoch++
-	return s.timed(
+	return s.timed(ctx,
 		func() error { return s.writeSets(ctx) },
 		func() error {
 			return s.read(ctx, func(p redis.Pipeliner, class spillway.JobClass) *redis.IntCmd {
@@ -120,7 +124,7 @@ func (s *schemas) writeSets(ctx context.Context) error {
 }
 
 func (s *schemas) zsetTurn(ctx context.Context) ([]float64, error) {
-	return s.timed(
+	return s.timed(ctx,
 		func() error { return s.writeZsets(ctx) },
 		func() error {
 			stale := strconv.FormatInt(time.Now().Add(-schemaTTL).UnixMilli(), 10)

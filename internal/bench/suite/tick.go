@@ -40,7 +40,11 @@ func runTick(ctx context.Context, b *bench) error {
 	defer own.close()
 	peers := newSchemas(server.Addr, v)
 	defer peers.close()
+	// All read as long after they have written: what was just written is in every cache.
+	pause := func(ctx context.Context) error { return waitForEpoch(ctx, own.interval) }
+	peers.pause = pause
 	raw := newRawViews(pipe, v)
+	raw.pause = pause
 	all, err := measure.RoundsOf(ctx, b.Rounds, 2, []measure.Work{
 		{Name: "raw RESP pipe, the same ids into the same sets", Run: raw.turn},
 		{Name: "Spillway, WriteView and ReadView", Run: own.turn},
@@ -55,6 +59,7 @@ func runTick(ctx context.Context, b *bench) error {
 	}
 	own.addCounters(b)
 	b.note("%d jobs of %d classes, each replica sees half of them; one epoch is %s", v.jobs(), len(v.classes), own.interval)
+	b.note("everybody reads in the epoch after the one that was written, %d times in a row, as a tick does once", readsPerFigure)
 	b.note("a sorted set needs no epoch, so that its second write of an id is an update; the others write into new sets")
 	return own.loseReplica(ctx, b)
 }
@@ -74,6 +79,7 @@ func addTickRows(b *bench, prefix string, series []measure.Series, bound float64
 type rawViews struct {
 	pipe  *redisd.Pipe
 	round int
+	pause func(context.Context) error // between writing and reading
 	parts [viewReplicas][]rawPart
 }
 
@@ -103,7 +109,7 @@ func newRawViews(pipe *redisd.Pipe, v *views) *rawViews {
 
 func (r *rawViews) key(name string) string { return "raw:" + string(rune('0'+r.round%10)) + ":" + name }
 
-func (r *rawViews) turn(context.Context) ([]float64, error) {
+func (r *rawViews) turn(ctx context.Context) ([]float64, error) {
 	if err := r.forget(); err != nil {
 		return nil, err
 	}
@@ -118,6 +124,9 @@ func (r *rawViews) turn(context.Context) ([]float64, error) {
 		}
 	}
 	wrote := millis(time.Since(began))
+	if err := r.pause(ctx); err != nil {
+		return nil, err
+	}
 	began = time.Now()
 	for range readsPerFigure {
 		for _, p := range r.parts[0] {
