@@ -50,10 +50,12 @@ type File struct {
 	path     string
 	maxBytes int64
 
-	queue  chan Entry
-	closed chan struct{} // no more entries are taken
-	done   sync.WaitGroup
-	once   sync.Once
+	queue chan Entry
+	// closing is held for reading while an entry is put into the queue, so that none is put
+	// there once it is closed.
+	closing sync.RWMutex
+	closed  bool // no more entries are taken; written with closing held
+	done    sync.WaitGroup
 
 	file  *os.File // of the writing goroutine from here on
 	bytes int64
@@ -66,7 +68,7 @@ func openFile(path string, maxBytes int64, o AuditOptions) (*File, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("audit.file: %s is no regular file", path)
 	}
-	f := &File{opt: o, path: path, maxBytes: maxBytes, queue: make(chan Entry, maxQueued), closed: make(chan struct{})}
+	f := &File{opt: o, path: path, maxBytes: maxBytes, queue: make(chan Entry, maxQueued)}
 	if err := f.open(); err != nil {
 		return nil, fmt.Errorf("audit.file: %w", err)
 	}
@@ -93,20 +95,24 @@ func (f *File) open() (err error) {
 // Record implements Audit.
 func (f *File) Record(ctx context.Context, e Entry) {
 	e = e.filled(ctx, time.Now(), f.opt.Redact)
-	select {
-	case <-f.closed:
-		f.lost(e, errors.New("the audit is closed"))
-		return
-	default:
+	if err := f.enqueue(e); err != nil {
+		f.lost(e, err)
+	}
+}
+
+func (f *File) enqueue(e Entry) error {
+	f.closing.RLock()
+	defer f.closing.RUnlock()
+	if f.closed {
+		return errors.New("the audit is closed")
 	}
 	full := time.NewTimer(recordWithin)
 	defer full.Stop()
 	select {
 	case f.queue <- e:
-	case <-f.closed:
-		f.lost(e, errors.New("the audit is closed"))
+		return nil
 	case <-full.C:
-		f.lost(e, fmt.Errorf("%d entries wait to be written", maxQueued))
+		return fmt.Errorf("%d entries wait to be written", maxQueued)
 	}
 }
 
@@ -115,7 +121,7 @@ func (f *File) Close() error {
 	if f == nil {
 		return nil
 	}
-	f.once.Do(func() { close(f.closed) })
+	f.end()
 	f.done.Wait()
 	if f.file == nil {
 		return nil
@@ -125,21 +131,19 @@ func (f *File) Close() error {
 	return err
 }
 
+// end has no more entries taken.
+func (f *File) end() {
+	f.closing.Lock()
+	defer f.closing.Unlock()
+	if !f.closed {
+		f.closed = true
+		close(f.queue)
+	}
+}
+
 func (f *File) run() {
-	for {
-		select {
-		case e := <-f.queue:
-			f.keep(e)
-		case <-f.closed:
-			for {
-				select {
-				case e := <-f.queue:
-					f.keep(e)
-				default:
-					return
-				}
-			}
-		}
+	for e := range f.queue {
+		f.keep(e)
 	}
 }
 

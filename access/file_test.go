@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,7 +117,7 @@ func TestLostEntriesAreLogged(t *testing.T) {
 
 func TestRecordDoesNotHang(t *testing.T) {
 	var log bytes.Buffer
-	f := &File{opt: auditOptions(&log), queue: make(chan Entry, maxQueued), closed: make(chan struct{})} // nobody writes
+	f := &File{opt: auditOptions(&log), queue: make(chan Entry, maxQueued)} // nobody writes
 	for range maxQueued {
 		f.Record(t.Context(), Entry{Action: "x"})
 	}
@@ -140,6 +141,33 @@ func TestManyRecordAtOnce(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, f.Close())
 	require.Len(t, lines(t, path), 500)
+}
+
+// Whoever records while the file is being closed has the entry in the file, or in the
+// log and counted: never nowhere.
+func TestNoEntryIsLostBetweenRecordAndClose(t *testing.T) {
+	for range 50 {
+		path := filepath.Join(t.TempDir(), "a")
+		o := auditOptions(&bytes.Buffer{})
+		o.Log = slog.New(slog.DiscardHandler)
+		var recorded, lost atomic.Int32
+		o.Lost = func() { lost.Add(1) }
+		f, err := OpenFile(path, o)
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for lost.Load() == 0 {
+					recorded.Add(1)
+					f.Record(t.Context(), Entry{Action: "x"})
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return recorded.Load() > 8 }, 10*time.Second, time.Microsecond)
+		require.NoError(t, f.Close())
+		all.Wait()
+		require.Equal(t, int(recorded.Load()-lost.Load()), len(lines(t, path)))
+	}
 }
 
 func TestAuditFileMustBeAFile(t *testing.T) {
