@@ -38,6 +38,9 @@ const (
 	// acknowledgements. Without them the router takes the jobs for lost and has
 	// them run again.
 	lingerForAcks = 30 * time.Second
+	// partWithin is how long the last messages may take to be written. Less would cut off
+	// a slow network; a router that reads nothing must not keep a machine that leaves.
+	partWithin = 10 * time.Second
 )
 
 // agent is the state of one machine. All fields but the channels belong to the
@@ -310,6 +313,8 @@ func (a *agent) closeLink() {
 		a.link.cancel(errRouterClosed) // it may still be dialling: nothing is owed there
 	}
 	close(a.link.out)
+	limit := time.AfterFunc(partWithin, func() { a.link.cancel(errUnread) })
+	defer limit.Stop()
 	for {
 		select {
 		case <-a.inbox: // too late; the router sees us leave

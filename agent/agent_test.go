@@ -115,6 +115,27 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, "asked by a person", result.GetDetail())
 }
 
+// What is said of a job fits into a message, whatever the router has sent.
+func TestDetailsAreBounded(t *testing.T) {
+	r := startRouter(t)
+	startAgent(t, r)
+	s, _ := r.accept(t)
+	wrong := map[string]string{}
+	for i := range 4000 {
+		wrong[fmt.Sprintf("%d-%s", i, strings.Repeat("x", 30))] = ""
+	}
+	s.assign(t, "1", 1, &typesv1.Job{Script: "true", Env: wrong})
+	refused := s.refusal(t)
+	require.Equal(t, runnerv1.RefusalCode_REFUSAL_CODE_INVALID, refused.GetCode())
+	require.LessOrEqual(t, len(refused.GetDetail()), 1<<10)
+	require.NotEmpty(t, refused.GetDetail())
+
+	s.assign(t, "2", 1, script("sleep 1000"))
+	s.begun(t)
+	s.cancel(t, "2", 1, strings.Repeat("é", 100<<10))
+	require.LessOrEqual(t, len(s.result(t).GetResult().GetDetail()), 1<<10)
+}
+
 func TestRefusals(t *testing.T) {
 	r := startRouter(t)
 	startAgent(t, r, func(o *agent.Options) { o.Capacity = 1 })

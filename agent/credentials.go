@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -16,12 +17,29 @@ const maxTokenBytes = 512
 // TokenFile returns a source for Options.Token that reads the file each time.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
-		content, err := os.ReadFile(path)
+		content, err := readShort(path)
 		if err != nil {
 			return "", fmt.Errorf("read the runner token: %w", err)
 		}
 		return checkToken(string(content))
 	}
+}
+
+// maxTokenFileBytes bounds its file [bytes], with blanks around it.
+const maxTokenFileBytes = 2 * maxTokenBytes
+
+// readShort reads a short file: what path names may also be a device, which has no end.
+func readShort(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
+	if err == nil && len(content) > maxTokenFileBytes {
+		err = fmt.Errorf("%s has more than %d bytes: is it the right file?", path, maxTokenFileBytes)
+	}
+	return content, err
 }
 
 // StaticToken returns a source for Options.Token that always gives token.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,4 +119,23 @@ func TestLoadTLSSaysWhatIsWrong(t *testing.T) {
 		_, err := agent.LoadTLS(files[0], files[1], files[2], nil)
 		require.Error(t, err, name)
 	}
+}
+
+// What is named by mistake is not read to its end, which it may not have.
+func TestATokenFileIsShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	read := func(content string) (string, error) {
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return agent.TokenFile(path)()
+	}
+	got, err := read("  " + token + "\n")
+	require.NoError(t, err)
+	require.Equal(t, token, got)
+	_, err = read(token + strings.Repeat("\n", 1024-len(token)))
+	require.NoError(t, err)
+	_, err = read(token + strings.Repeat("\n", 1025-len(token)))
+	require.ErrorContains(t, err, "more than 1024 bytes")
+	require.NotContains(t, err.Error(), token)
+	_, err = agent.TokenFile("/dev/zero")()
+	require.ErrorContains(t, err, "more than 1024 bytes")
 }

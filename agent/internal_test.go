@@ -71,6 +71,17 @@ func TestSlowRouterIsLeft(t *testing.T) {
 	require.ErrorIs(t, <-a.linkEnded, errSlowRouter)
 }
 
+// A machine that leaves is not kept by a router that reads nothing any more.
+func TestTheLastWordsDoNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := connected(t)
+		a.heartbeat()
+		began := time.Now()
+		a.closeLink()
+		require.Equal(t, partWithin, time.Since(began))
+	})
+}
+
 func TestHeartbeatIntervalIsBounded(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		0: 15 * time.Second, time.Nanosecond: minHeartbeat, 30 * time.Second: 30 * time.Second, time.Hour: maxHeartbeat,

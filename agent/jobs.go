@@ -234,7 +234,7 @@ func result(h *heldJob, o *shell.Outcome) *typesv1.JobResult {
 	case o.Cause == shell.TimedOut:
 		r.Reason, r.Detail = string(spillway.JobExecutionTimeout), fmt.Sprintf("the time limit of %s was reached", h.timeout)
 	case o.Cause == shell.Stopped:
-		r.State, r.Reason, r.Detail = typesv1.JobState_JOB_STATE_CANCELED, string(spillway.JobCanceled), h.why
+		r.State, r.Reason, r.Detail = typesv1.JobState_JOB_STATE_CANCELED, string(spillway.JobCanceled), sentence(h.why)
 	case o.ExitCode == 0:
 		r.State = typesv1.JobState_JOB_STATE_COMPLETED
 	default:

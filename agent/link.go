@@ -41,6 +41,7 @@ var (
 	errSlowRouter    = fmt.Errorf("the router left %d messages unread", outQueueMessages)
 	errOutOfOrder    = errors.New("the router's first message was not Registered")
 	errRouterClosed  = errors.New("the router ended the stream")
+	errUnread        = fmt.Errorf("the router did not read the last messages within %s", partWithin)
 )
 
 // link is one stream to the router, from dialling to its end. The owner alone

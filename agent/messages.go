@@ -3,6 +3,7 @@ package agent
 import (
 	"maps"
 	"runtime"
+	"strings"
 
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
@@ -46,9 +47,15 @@ func acceptedMessage(ref attempt) *runnerv1.RunnerMessage {
 
 func refusedMessage(ref attempt, code runnerv1.RefusalCode, detail string) *runnerv1.RunnerMessage {
 	return &runnerv1.RunnerMessage{Message: &runnerv1.RunnerMessage_JobRefused{
-		JobRefused: &runnerv1.JobRefused{JobId: ref.job, Attempt: ref.number, Code: code, Detail: detail},
+		JobRefused: &runnerv1.JobRefused{JobId: ref.job, Attempt: ref.number, Code: code, Detail: sentence(detail)},
 	}}
 }
+
+// maxDetailBytes bounds a sentence for people, as the router does [bytes]: what it is
+// about came from there, and may be as long as a message.
+const maxDetailBytes = 1 << 10
+
+func sentence(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxDetailBytes)], "") }
 
 // statusMessage without a result says that the script has started.
 func statusMessage(ref attempt, result *typesv1.JobResult) *runnerv1.RunnerMessage {

@@ -19,6 +19,20 @@ const (
 	maxSweeps = 1000
 	// betweenSweeps lets an execve end and a killed process die.
 	betweenSweeps = 2 * time.Millisecond
+	// maxDoubts is how many looks in a row at nothing worse than a process without an
+	// environment are enough.
+	maxDoubts = 3
+)
+
+// look is what was seen at one look at all processes, or at one, the worst last.
+type look int
+
+const (
+	clean look = iota // nothing of the script's
+	// doubtful is a process that has no environment, by which to know it. It may be meant
+	// to have none, but one in execve shows the same for an instant.
+	doubtful
+	again // some were killed, or what one is could not be seen
 )
 
 // groupRuns reports whether the group has a process that has not ended. A zombie
@@ -48,33 +62,39 @@ func killMarked(leader int, ours sign) {
 	if !ok {
 		return // not ours: somebody has reaped it
 	}
+	doubts := 0
 	for range maxSweeps {
-		if !sweep(script.started, ours) {
+		switch sweep(script.started, ours) {
+		case clean:
 			return
+		case doubtful:
+			if doubts++; doubts == maxDoubts {
+				return
+			}
+		case again:
+			doubts = 0
 		}
 		time.Sleep(betweenSweeps)
 	}
 }
 
-// sweep looks at each process once, and reports whether another look is needed:
-// some were killed, or what one is could not be seen. Processes older than the
-// script can't be its own.
-func sweep(since uint64, ours sign) (again bool) {
+// sweep looks at each process once. Processes older than the script can't be its own.
+func sweep(since uint64, ours sign) (worst look) {
 	for pid := range processes() {
 		s, ok := readStat(pid)
 		if ok && s.started >= since && !s.ended() && !s.kernel() {
-			again = killIfOurs(pid, ours) || again
+			worst = max(worst, killIfOurs(pid, ours))
 		}
 	}
-	return again
+	return worst
 }
 
 // killIfOurs takes hold of the process before it looks at it (FindProcess opens
 // a pidfd), so that it can't end another one that got the same id in between.
-func killIfOurs(pid int, ours sign) (again bool) {
+func killIfOurs(pid int, ours sign) look {
 	process, err := os.FindProcess(pid)
 	if err != nil {
-		return false
+		return clean
 	}
 	defer process.Release() //nolint:errcheck // closes a pidfd
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
@@ -84,14 +104,16 @@ func killIfOurs(pid int, ours sign) (again bool) {
 		// where it is can.
 		if cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd"); err == nil && within(cwd, ours.dir) {
 			_ = process.Kill()
+		} else if s, ok := readStat(pid); ok && s.bare {
+			return doubtful
 		}
-		return true
+		return again
 	case err != nil:
-		return false // gone, or another user's
-	case hasEntry(environ, ours.entry):
-		return process.Kill() == nil
+		return clean // gone, or another user's
+	case hasEntry(environ, ours.entry) && process.Kill() == nil:
+		return again
 	default:
-		return false
+		return clean
 	}
 }
 
@@ -128,6 +150,7 @@ type stat struct {
 	group   int
 	flags   uint64
 	started uint64 // clock ticks since the machine's start
+	bare    bool   // its environment is empty, and not only not there yet
 }
 
 func (s stat) ended() bool  { return s.state == 'Z' || s.state == 'X' }
@@ -140,6 +163,10 @@ const (
 	groupField   = 5 - 3
 	flagsField   = 9 - 3
 	startedField = 22 - 3
+	// The environment's bounds in memory: both 0 until execve has made it, and where we
+	// may not see them.
+	envStartField = 50 - 3
+	envEndField   = 51 - 3
 )
 
 // kernelThread is the kernel's PF_KTHREAD.
@@ -153,7 +180,7 @@ func readStat(pid int) (s stat, ok bool) {
 		return stat{}, false
 	}
 	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
-	if len(fields) <= startedField {
+	if len(fields) <= envEndField {
 		return stat{}, false
 	}
 	s.state = fields[stateField][0]
@@ -161,5 +188,6 @@ func readStat(pid int) (s stat, ok bool) {
 	flags, flagsErr := strconv.ParseUint(string(fields[flagsField]), 10, 64)
 	started, startedErr := strconv.ParseUint(string(fields[startedField]), 10, 64)
 	s.group, s.flags, s.started = group, flags, started
+	s.bare = string(fields[envStartField]) != "0" && bytes.Equal(fields[envStartField], fields[envEndField])
 	return s, groupErr == nil && flagsErr == nil && startedErr == nil
 }

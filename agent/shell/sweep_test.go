@@ -54,3 +54,24 @@ func TestReadStat(t *testing.T) {
 	require.True(t, s.ended())
 	require.False(t, groupRuns(child.Process.Pid))
 }
+
+// A process that has no environment, and is meant to have none, is nobody's: at the end of
+// each script it is looked at a few times, and not a thousand.
+func TestAProcessWithoutAnEnvironmentIsLeftAlone(t *testing.T) {
+	child := exec.Command("/bin/sleep", "1000")
+	child.Env, child.Dir = []string{}, "/"
+	child.SysProcAttr = ownGroup()
+	require.NoError(t, child.Start())
+	defer child.Wait()         //nolint:errcheck // it is killed
+	defer child.Process.Kill() //nolint:errcheck // it may be dead
+	mine := sign{entry: "TEST_MARK=" + rand.Text(), dir: t.TempDir()}
+	require.Eventually(t, func() bool { return killIfOurs(child.Process.Pid, mine) == doubtful }, 10*time.Second, time.Millisecond)
+	s, ok := readStat(child.Process.Pid)
+	require.True(t, ok)
+	require.True(t, s.bare)
+	require.False(t, s.ended())
+
+	mine.dir = "/" // it is where the script was started: that is a sign, too
+	require.Equal(t, again, killIfOurs(child.Process.Pid, mine))
+	awaitExit(child.Process.Pid)
+}

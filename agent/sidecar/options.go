@@ -40,7 +40,8 @@ type Options struct {
 	Exec    []string // the command line that starts it: the runner is ours then
 
 	// Restart is a command for /bin/sh that starts the runner again once it was told to
-	// stop and that is taken back; "": nothing does. One that is ours needs none.
+	// stop and that is taken back; "": nothing does. One that is ours needs none. What it
+	// leaves running must print elsewhere: its own output is read for a moment, and closed.
 	Restart   string
 	StopGrace time.Duration // 0: DefaultStopGrace
 
