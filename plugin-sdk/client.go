@@ -19,6 +19,9 @@ func NewClient(cc grpc.ClientConnInterface) Provider {
 	return &client{rpc: providerv1.NewProviderServiceClient(cc)}
 }
 
+// maxCapabilities bounds what is kept of a list that may fill a message [entries].
+const maxCapabilities = 100
+
 // client carries calls from the host to the wire.
 type client struct {
 	rpc providerv1.ProviderServiceClient
@@ -34,7 +37,7 @@ func (c *client) Describe(ctx context.Context) (Description, error) {
 	}
 	d := Description{Name: w.GetName(), Version: w.GetVersion(), ConfigSchema: w.GetConfigSchema()}
 	for _, number := range w.GetCapabilities() {
-		if known, ok := capabilities.golang(number); ok {
+		if known, ok := capabilities.golang(number); ok && len(d.Capabilities) < maxCapabilities {
 			d.Capabilities = append(d.Capabilities, known)
 		}
 	}

@@ -24,6 +24,9 @@ const (
 	MaxFindings         = 1_000 // of one Findings
 )
 
+// MaxNameBytes bounds a plugin's name and its version [bytes]. They are printable.
+const MaxNameBytes = 64
+
 // Provider is the promise that a plugin makes. Every implementation is held to
 // it by providertest.
 //

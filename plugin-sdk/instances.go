@@ -84,6 +84,7 @@ func (p *instanceProvider) list(ctx context.Context, group string) ([]Instance, 
 	if err != nil {
 		return nil, 0, err
 	}
+	all = slices.Clone(all) // it may be the cloud's own memory
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unseen := p.mu.unseen[group]

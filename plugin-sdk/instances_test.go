@@ -140,3 +140,28 @@ func TestX21_AKeptInstanceIsNotRemoved(t *testing.T) {
 	require.ErrorIs(t, results[0].Err, pluginsdk.ErrInvalid)
 	require.Equal(t, 1, desiredOf(t, p))
 }
+
+// album is a cloud whose list is its own memory, with room to spare.
+type album struct {
+	rack
+	photos []pluginsdk.Instance
+}
+
+func (a *album) List(context.Context, string) ([]pluginsdk.Instance, int, error) {
+	return a.photos, 10, nil
+}
+
+func (a *album) Delete(context.Context, string, string) error { return nil }
+
+// What an author's List returns stays the author's.
+func TestInstancesThatAreListedAreNotChanged(t *testing.T) {
+	a := &album{photos: append(make([]pluginsdk.Instance, 0, 10), pluginsdk.Instance{ID: "a", State: pluginsdk.StateRunning})}
+	p := pluginsdk.FromInstances(a)
+	_, err := p.SetDesired(t.Context(), pluginsdk.SetDesired{Group: "g", Target: 2, Expected: 1})
+	require.NoError(t, err)
+	results, err := p.Remove(t.Context(), "g", []string{"a"}, "")
+	require.NoError(t, err)
+	require.Equal(t, pluginsdk.Removed, results[0].Outcome)
+	require.Equal(t, pluginsdk.StateRunning, a.photos[0].State)
+	require.Empty(t, a.photos[:2][1].ID)
+}

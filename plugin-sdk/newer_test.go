@@ -2,6 +2,7 @@ package pluginsdk_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,4 +81,25 @@ func TestAnotherContractVersionIsRefused(t *testing.T) {
 	_, err := newerPlugin(t, pluginsdk.ContractVersion+1).Describe(context.Background())
 	require.ErrorIs(t, err, pluginsdk.ErrInvalid)
 	require.ErrorContains(t, err, "contract version 3, this side speaks 1 and 2")
+}
+
+// flooding is a plugin that can the same thing a million times.
+type flooding struct {
+	providerv1.UnimplementedProviderServiceServer
+}
+
+func (flooding) Describe(context.Context, *providerv1.DescribeRequest) (*providerv1.DescribeResponse, error) {
+	return &providerv1.DescribeResponse{
+		Name: "flooding", ContractVersion: pluginsdk.ContractVersion,
+		Capabilities: slices.Repeat([]providerv1.Capability{providerv1.Capability_CAPABILITY_WATCH}, 1_000_000),
+	}, nil
+}
+
+// T5: what is kept of a list does not grow with the message.
+func TestT5_CapabilitiesAreBounded(t *testing.T) {
+	p := pluginsdk.NewClient(serve(t, func(s *grpc.Server) { providerv1.RegisterProviderServiceServer(s, flooding{}) }))
+	d, err := p.Describe(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(d.Capabilities), 100)
+	require.True(t, d.Has(pluginsdk.CanWatch))
 }

@@ -3,6 +3,8 @@ package providers
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
@@ -38,4 +40,27 @@ func (h *Host) Describe(ctx context.Context, spec Spec) (pluginsdk.Description, 
 		return pluginsdk.Description{}, err
 	}
 	return s.description, nil
+}
+
+// maxDeviations bounds what a plugin says of itself besides its name, all of which is kept
+// and shown for as long as it runs.
+const maxDeviations = 100
+
+// checkDescription refuses what breaks the contract.
+func checkDescription(d pluginsdk.Description) error {
+	switch {
+	case d.Name == "":
+		return pluginsdk.Errorf(pluginsdk.KindInvalid, "it has no name")
+	case !showable(d.Name) || !showable(d.Version):
+		return pluginsdk.Errorf(pluginsdk.KindInvalid, "its name is %.80q and its version %.80q, use at most %d printable characters", d.Name, d.Version, pluginsdk.MaxNameBytes)
+	case len(d.Deviations) > maxDeviations:
+		return pluginsdk.Errorf(pluginsdk.KindInvalid, "it has %d deviations, the limit is %d", len(d.Deviations), maxDeviations)
+	default:
+		return nil
+	}
+}
+
+func showable(s string) bool {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	return len(s) <= pluginsdk.MaxNameBytes && !strings.ContainsFunc(s, unprintable)
 }

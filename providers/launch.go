@@ -188,8 +188,8 @@ func (l *launcher) describe(ctx context.Context, s *session) error {
 	if err != nil {
 		return l.failed("asked to describe itself", err)
 	}
-	if d.Name == "" {
-		return l.failed("asked to describe itself", pluginsdk.Errorf(pluginsdk.KindInvalid, "it has no name"))
+	if err := checkDescription(d); err != nil {
+		return l.failed("asked to describe itself", err)
 	}
 	if err := checkConfig(d.ConfigSchema, l.spec.Config); err != nil {
 		return l.failed("to be configured", err)

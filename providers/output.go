@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 
@@ -17,6 +18,16 @@ import (
 const (
 	linesPerSecond = 20
 	lineBurst      = 200 // lines: a panic of a large plugin
+)
+
+// keyMasked stands for the lines of a private key, which are those that look like a
+// keyLine between its begin and its end.
+const keyMasked = "-----BEGIN PRIVATE KEY----- [MASKED]"
+
+var (
+	keyBegin = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----\s*$`)
+	keyLine  = regexp.MustCompile(`^\s*(?:[A-Za-z0-9+/=]+|Proc-Type: .*|DEK-Info: .*)\s*$`)
+	keyEnd   = regexp.MustCompile(`^\s*-----END [A-Z ]*PRIVATE KEY-----\s*$`)
 )
 
 // output carries the lines of a plugin's outputs to the log, within limits, and
@@ -38,8 +49,24 @@ func newOutput(log *slog.Logger, redact func(string) string) *output {
 	return o
 }
 
-// Drain implements [program.Sink].
-func (o *output) Drain(r io.Reader) { program.EachLine(r, o.line) }
+// Drain implements [program.Sink]. Of a private key that is printed no line can be told
+// by itself, so that it is masked here.
+func (o *output) Drain(r io.Reader) {
+	key := false
+	program.EachLine(r, func(text string, cut bool) {
+		switch {
+		case keyBegin.MatchString(text):
+			key = true
+			o.line(keyMasked, false)
+		case key && keyLine.MatchString(text):
+		case key && keyEnd.MatchString(text):
+			key = false
+		default:
+			key = false
+			o.line(text, cut)
+		}
+	})
+}
 
 // Write takes lines from go-plugin, which hands them over in any pieces. A line
 // in two pieces becomes two lines: a plugin made with our SDK sends none here.

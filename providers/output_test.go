@@ -41,6 +41,19 @@ func TestOutputIsLimitedByLine(t *testing.T) {
 	require.Contains(t, log.String(), "x …")
 }
 
+// T8: a private key is in many lines, none of which looks like a secret by itself.
+func TestT8_APrivateKeyInLines(t *testing.T) {
+	o, log := loggedOutput()
+	const key = "-----BEGIN RSA PRIVATE KEY-----\nMIIone\nMIItwo==\n-----END RSA PRIVATE KEY-----\n"
+	o.Drain(strings.NewReader("before\n" + key + "after\n"))
+	require.NotContains(t, log.String()+o.words.String(), "MII")
+	require.Equal(t, "before / "+keyMasked+" / after", o.words.String())
+
+	o.words.Forget()
+	o.Drain(strings.NewReader("want -----BEGIN PRIVATE KEY-----\nbut got none\nMIIfour\n"))
+	require.Equal(t, keyMasked+" / but got none / MIIfour", o.words.String(), "what is no key is shown")
+}
+
 func TestLastWords(t *testing.T) {
 	o, _ := loggedOutput()
 	require.Empty(t, o.words.String())

@@ -5,19 +5,34 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// Watch calls notify, from one goroutine, for each interruption of an instance
-// of groups until ctx ends; it returns nil then. The watch is begun again, with
-// a growing delay, when it breaks or the plugin restarts; what happens meanwhile
-// is missed, and shows in the lists. ErrUnsupported is final.
+// Watch calls notify, never twice at a time, for each interruption of an instance
+// of groups until ctx ends; it returns nil then, and at once without groups. The watch
+// is begun again, with a growing delay, when it breaks or the plugin restarts; what
+// happens meanwhile is missed, and shows in the lists. ErrUnsupported is final.
 func (p *Plugin) Watch(ctx context.Context, groups []string, notify func(pluginsdk.Interruption)) error {
-	if len(groups) > pluginsdk.MaxGroupsPerCall {
-		return pluginsdk.Errorf(pluginsdk.KindInvalid, "%d groups in one watch, the limit is %d", len(groups), pluginsdk.MaxGroupsPerCall)
+	var telling sync.Mutex
+	tell := func(i pluginsdk.Interruption) {
+		telling.Lock()
+		defer telling.Unlock()
+		notify(i)
 	}
+	pages, ctx := errgroup.WithContext(ctx)
+	for page := range slices.Chunk(groups, pluginsdk.MaxGroupsPerCall) {
+		pages.Go(func() error { return p.watchPage(ctx, page, tell) })
+	}
+	return pages.Wait()
+}
+
+// watchPage watches as many groups as one call may name.
+func (p *Plugin) watchPage(ctx context.Context, groups []string, notify func(pluginsdk.Interruption)) error {
 	known := slices.Clone(groups)
 	ours := func(i pluginsdk.Interruption) {
 		if slices.Contains(known, i.Group) && i.InstanceID != "" && len(i.InstanceID) <= maxInstanceIDBytes {

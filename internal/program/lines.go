@@ -25,6 +25,9 @@ func EachLine(r io.Reader, each func(line string, cut bool)) {
 		line, err := in.ReadSlice('\n')
 		full := errors.Is(err, bufio.ErrBufferFull)
 		text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "�")
+		if full {
+			text = wholeWords(text)
+		}
 		if !rest && strings.TrimSpace(text) != "" {
 			each(text, full)
 		}
@@ -33,6 +36,15 @@ func EachLine(r io.Reader, each func(line string, cut bool)) {
 			return
 		}
 	}
+}
+
+// wholeWords drops the last word of a line that was cut, where there are several: half of
+// a secret would not be known for one, and shown.
+func wholeWords(text string) string {
+	if end := strings.LastIndexAny(text, " \t\"',;&=:"); end > 0 {
+		return text[:end+1]
+	}
+	return text
 }
 
 // LastWords remembers the end of what a program said: the line that says why it died,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
@@ -64,6 +65,11 @@ func describe(ctx context.Context, t *trial) error {
 	t.description = d
 	if d.Name == "" || d.Version == "" {
 		return fmt.Errorf("name %q and version %q must both be said", d.Name, d.Version)
+	}
+	for _, said := range []string{d.Name, d.Version} {
+		if len(said) > pluginsdk.MaxNameBytes || strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return fmt.Errorf("name and version: %.80q is not at most %d printable bytes", said, pluginsdk.MaxNameBytes)
+		}
 	}
 	known := []pluginsdk.Capability{
 		pluginsdk.CanWithdraw, pluginsdk.CanProtect, pluginsdk.CanWatch, pluginsdk.CanCompareAndSet,

@@ -54,6 +54,8 @@ func (m *memory) Describe(context.Context) (pluginsdk.Description, error) {
 		}
 	case "no version":
 		d.Version = ""
+	case "a name in two lines":
+		d.Name += "\n2"
 	case "unknown capability":
 		d.Capabilities = append(slices.Clone(d.Capabilities), "fly")
 	case "schema is broken":

@@ -67,6 +67,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 	for bug, finder := range map[string]string{
 		"describe needs configure":        "describe_before_configure",
 		"no version":                      "describe_before_configure",
+		"a name in two lines":             "describe_before_configure",
 		"unknown capability":              "describe_before_configure",
 		"schema is broken":                "config_schema",
 		"schema allows anything":          "config_schema",

@@ -141,7 +141,7 @@ func (a *activities) failed(ctx context.Context, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case errors.Is(err, pluginsdk.ErrAuth):
+	case denied(err):
 		a.mu.denied, a.mu.silent = err, a.now().Add(deniedAge)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		a.mu.silent = a.now().Add(hangPause)

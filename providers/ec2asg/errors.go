@@ -1,7 +1,9 @@
 package ec2asg
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -72,6 +74,26 @@ func classify(err error) *pluginsdk.Error {
 		classified.RetryAfter = pluginsdk.RetryAfter(response.Response.Header)
 	}
 	return classified
+}
+
+// noRight are the codes with which AWS says that we may not do what was asked.
+var noRight = []string{"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+
+// denied reports whether err is AWS's word that we lack a right. Credentials that have
+// expired or can't be had for now are an ErrAuth too, and say nothing of any right.
+func denied(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && slices.Contains(noRight, api.ErrorCode())
+}
+
+// noCredentials is the error of a call that was not made, since there was nothing to sign
+// it with. What AWS said to the question for them is only repeated: it is about another
+// call.
+func noCredentials(ctx context.Context, err error) *pluginsdk.Error {
+	if ctx.Err() != nil { // they were asked for, and did not come in time
+		return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: "not sent: no AWS credentials yet: " + ctx.Err().Error(), Cause: ctx.Err()}
+	}
+	return pluginsdk.Errorf(pluginsdk.KindAuth, "no AWS credentials: %v", err)
 }
 
 // says reports whether err is a ValidationError with such a text. The Auto Scaling

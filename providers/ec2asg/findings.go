@@ -76,7 +76,7 @@ func (l *lookout) add(group, code string, severity pluginsdk.Severity, fix, form
 
 // lacks notes a right that is missing, once.
 func (l *lookout) lacks(err error, action string) {
-	if errors.Is(err, pluginsdk.ErrAuth) {
+	if denied(err) {
 		l.missing = append(l.missing, action)
 	}
 }

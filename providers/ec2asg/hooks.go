@@ -97,13 +97,21 @@ func (h *hooks) keepAlive(ctx context.Context, groups []*types.AutoScalingGroup)
 		due = append(due, h.due(ctx, g)...)
 	}
 	slices.SortStableFunc(due, func(a, b beat) int { return a.last.Compare(b.last) })
-	for _, b := range due[:min(len(due), heartbeatsPerLook)] {
+	calls, refused := 0, map[string]bool{} // groups; the right may hang on a group's tag
+	for _, b := range due {
+		if refused[b.group] {
+			continue
+		}
+		if calls++; calls > heartbeatsPerLook {
+			return
+		}
 		_, err := send(ctx, h.session, h.session.scaling.RecordLifecycleActionHeartbeat, &autoscaling.RecordLifecycleActionHeartbeatInput{
 			AutoScalingGroupName: aws.String(b.group), InstanceId: aws.String(b.instance), LifecycleHookName: aws.String(b.hook),
 		})
 		if errors.Is(err, pluginsdk.ErrThrottled) || ctx.Err() != nil {
 			return
 		}
+		refused[b.group] = errors.Is(err, pluginsdk.ErrAuth)
 		h.sent(b.waitKey, err)
 	}
 }

@@ -99,6 +99,31 @@ func TestC34_HeartbeatsUntilItMayGo(t *testing.T) {
 	require.Equal(t, 2, w.group("linux").Desired)
 }
 
+// Where heartbeats are denied for a group one call at a look says so: the others would
+// use up the call budget, and keep those of other groups from being sent.
+func TestC34_HeartbeatsThatAreDeniedAreNotRepeated(t *testing.T) {
+	theirs := hooked(60, drainHook)
+	theirs.Max = 60
+	ours := hooked(2, drainHook)
+	ours.Name = "ours"
+	w := start(t, asgstub.Options{}, nil, theirs, ours)
+	w.cloud.SetFaults("linux", asgstub.Faults{Calls: []asgstub.CallFault{
+		{Operations: []string{"RecordLifecycleActionHeartbeat"}, Code: "AccessDenied"},
+	}})
+	w.remove("linux", w.ids("linux")...)
+	w.remove("ours", w.ids("ours")...)
+	w.after(5 * time.Second)
+	_, err := w.Status(t.Context(), []string{"linux", "ours"})
+	require.NoError(t, err)
+	beats := map[string]int{}
+	for _, c := range w.cloud.Calls() {
+		if c.Operation == "RecordLifecycleActionHeartbeat" {
+			beats[c.Arg("AutoScalingGroupName")]++
+		}
+	}
+	require.Equal(t, map[string]int{"linux": 1, "ours": 2}, beats)
+}
+
 // Nobody waits (any more): nothing is wrong, and it is not asked about again.
 func TestC34_NobodyWaits(t *testing.T) {
 	w := start(t, asgstub.Options{}, nil, hooked(2, drainHook))

@@ -2,7 +2,6 @@ package ec2asg
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -143,7 +142,7 @@ func (m *machines) ask(ctx context.Context, ids []string) error {
 	now := m.now()
 	if err != nil {
 		m.mu.trouble, m.mu.silent = err, now.Add(machineTrouble)
-		if errors.Is(err, pluginsdk.ErrAuth) {
+		if denied(err) {
 			m.mu.silent = now.Add(deniedAge)
 		}
 		return err
@@ -172,7 +171,7 @@ func (m *machines) again(ctx context.Context, ids []string) error {
 		return nil
 	}
 	for some := range slices.Chunk(ids, idsPerCall) {
-		if err := m.ask(ctx, some); err != nil && !errors.Is(err, pluginsdk.ErrAuth) {
+		if err := m.ask(ctx, some); err != nil && !denied(err) {
 			return err
 		}
 	}
@@ -188,7 +187,7 @@ func (s *session) askAgain(ctx context.Context, ids []string) error {
 func (m *machines) denied() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(m.mu.trouble, pluginsdk.ErrAuth) {
+	if denied(m.mu.trouble) {
 		return m.mu.trouble
 	}
 	return nil

@@ -1,9 +1,12 @@
 package ec2asg_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -177,6 +180,23 @@ func TestNoCredentials(t *testing.T) {
 	require.NoError(t, p.Configure(t.Context(), []byte(`{"region": "us-east-1", "endpoint": "http://127.0.0.1:1", "groups": ["a"]}`)))
 	_, err := p.ListInstances(t.Context(), "a")
 	require.ErrorIs(t, err, pluginsdk.ErrAuth)
+}
+
+// Credentials that do not come in time are no refusal: the next call may have them.
+func TestCredentialsThatAreLate(t *testing.T) {
+	isolate(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	profile := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(profile, []byte("[default]\ncredential_process = sleep 1\n"), 0o600))
+	t.Setenv("AWS_CONFIG_FILE", profile)
+	p := ec2asg.New()
+	require.NoError(t, p.Configure(t.Context(), []byte(`{"region": "us-east-1", "endpoint": "http://127.0.0.1:1", "groups": ["a"]}`)))
+	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := p.ListInstances(hasty, "a")
+	require.ErrorIs(t, err, pluginsdk.ErrTransient)
+	require.NotErrorIs(t, err, pluginsdk.ErrAuth)
 }
 
 func TestOrderOfCalls(t *testing.T) {

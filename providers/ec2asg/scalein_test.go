@@ -174,6 +174,24 @@ func TestX21_TagsThatCantBeReadStopARemoval(t *testing.T) {
 	require.Empty(t, w.writes())
 }
 
+// Credentials that can't be used for a moment are no lack of a right: the tags are read
+// before the next removal, and nothing is said to be missing.
+func TestX21_ExpiredCredentialsAreNoLeaveToIgnoreTags(t *testing.T) {
+	w := start(t, asgstub.Options{Faults: asgstub.Faults{Calls: []asgstub.CallFault{
+		{Window: asgstub.Window{To: time.Minute}, Operations: []string{"DescribeInstances"}, Code: "ExpiredToken"},
+	}}}, nil, linux(2))
+	ids := w.ids("linux")
+	_, err := w.Remove(t.Context(), "linux", ids[:1], "t")
+	require.ErrorIs(t, err, pluginsdk.ErrAuth)
+	require.NotContains(t, w.codes("linux"), "missing_permission")
+
+	w.after(time.Minute)
+	w.tags.keep(ids[0])
+	outcomes, _ := w.remove("linux", ids[0])
+	require.Equal(t, []pluginsdk.RemoveOutcome{pluginsdk.NotRemoved}, outcomes)
+	require.Empty(t, w.writes())
+}
+
 // Without the right to ask EC2 there are no tags to obey: said in a finding, and the
 // group is scaled all the same.
 func TestWithoutEC2(t *testing.T) {

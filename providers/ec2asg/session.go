@@ -149,7 +149,7 @@ func send[I, O, Opt any](ctx context.Context, s *session, call func(context.Cont
 // sendNow is send for a call whose turn it is already.
 func sendNow[I, O, Opt any](ctx context.Context, s *session, call func(context.Context, *I, ...func(*Opt)) (*O, error), in *I) (*O, error) {
 	if _, err := s.credentials.Retrieve(ctx); err != nil { // kept until they expire
-		return nil, pluginsdk.Errorf(pluginsdk.KindAuth, "no AWS credentials: %w", err)
+		return nil, noCredentials(ctx, err)
 	}
 	out, err := call(ctx, in)
 	if err == nil {

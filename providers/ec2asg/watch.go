@@ -60,7 +60,10 @@ func (p *Provider) Watch(ctx context.Context, groups []string, notify func(plugi
 		w.groups[name] = s.groups[name]
 	}
 	for ctx.Err() == nil {
-		if err := w.once(ctx); err != nil && ctx.Err() == nil {
+		switch err := w.once(ctx); {
+		case err == nil:
+			w.failures = 0
+		case ctx.Err() == nil:
 			w.trouble(ctx, err)
 		}
 	}
@@ -90,7 +93,6 @@ func (w *watch) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.failures = 0
 	notices, done, err := w.read(ctx, out.Messages)
 	for _, n := range notices {
 		w.notify(n)

@@ -171,6 +171,21 @@ func TestWatchSurvivesFailures(t *testing.T) {
 	})
 }
 
+// What comes and can't be deleted comes again: that is a failure too, and each one has
+// the next try wait longer.
+func TestWatchSlowsDownWhereNothingCanBeDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watchIn(t, asgstub.Options{Faults: asgstub.Faults{Calls: []asgstub.CallFault{
+			{Operations: []string{"DeleteMessageBatch"}, Code: "AccessDenied"},
+		}}}, linux(1))
+		defer w.stop()
+		w.cloud.Rebalance(w.ids("linux")[0])
+		w.settle(time.Hour)
+		require.NotZero(t, w.cloud.Messages("notices"))
+		require.Less(t, w.cloud.CountOf("DeleteMessageBatch"), 120)
+	})
+}
+
 func TestWatchWithoutAQueue(t *testing.T) {
 	w := start(t, asgstub.Options{}, nil, linux(1))
 	require.ErrorIs(t, w.Watch(t.Context(), []string{"linux"}, nil), pluginsdk.ErrUnsupported)

@@ -164,8 +164,9 @@ func (g *group) launch(ctx context.Context) error {
 	h := g.profile.Handshake
 	c, err := child.Start(ctx, g.image, child.Spec{
 		CookieKey: h.CookieKey, CookieValue: h.CookieValue, ProtocolVersions: h.ProtocolVersions, AutoMTLS: h.AutoMTLS,
-		Env: g.config.environment(),
-		Say: func(line string) { fmt.Fprintf(os.Stderr, "fleeting plugin: %s\n", g.clean(line)) },
+		Env:    g.config.environment(),
+		Redact: g.secrets.Replace,
+		Say:    func(line string) { fmt.Fprintf(os.Stderr, "fleeting plugin: %s\n", g.clean(line)) },
 	})
 	if err != nil {
 		return pluginsdk.Errorf(pluginsdk.KindTransient, "%w", errors.New(g.clean(err.Error())))

@@ -2,13 +2,17 @@ package fleeting
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ci/spillway/internal/program"
 	"github.com/spillway-ci/spillway/providers/fleeting/wire"
 )
 
@@ -181,4 +185,22 @@ func TestRestartsBackOff(t *testing.T) {
 func TestSecretsAreRedacted(t *testing.T) {
 	g := &group{secrets: secretsOf([]byte(`{"a":[{"key":"-----BEGIN-----\nline-one\nline-two"}],"b":"secret","c":"secretsecret","d":"eu"}`), []string{"TOKEN=from-the-environment"})}
 	require.Equal(t, "x [redacted] y [redacted] z eu [redacted]", g.clean("x line-two y secretsecret z eu from-the-environment"))
+}
+
+// T8: of what the plugin said last only the beginning of each line is kept. A secret that
+// lies across that is taken out as a whole before.
+func TestT8_ASecretThatWouldBeCutIsTakenOut(t *testing.T) {
+	const secret = "a-token-that-nobody-may-see"
+	path := filepath.Join(t.TempDir(), "plugin")
+	script := "#!/bin/sh\necho " + strings.Repeat("x", program.MaxTailBytes-len(secret)/2) + secret + " >&2\nexit 1\n"
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+	image, err := program.Open(path, "", "")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, image.Close()) }()
+	g := newGroup(config{PluginConfig: []byte(`{"token":"` + secret + `"}`)}, &wire.Profile{Handshake: wire.Handshake{
+		CookieKey: "GATE", CookieValue: "open", ProtocolVersions: []int{1},
+	}}, image)
+	err = g.launch(t.Context())
+	require.ErrorContains(t, err, "it said: xxx")
+	require.NotContains(t, err.Error(), secret[:len("a-token")])
 }

@@ -1,7 +1,10 @@
 package gcemig_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +120,35 @@ func TestC28_NoCapacity(t *testing.T) {
 	got, err := w.Withdraw(t.Context(), "g00", 3, "t")
 	require.NoError(t, err)
 	require.Equal(t, pluginsdk.WithdrawResult{Withdrawn: 3}, got)
+}
+
+// poisoned is a cloud that can't tell the errors of one group.
+type poisoned struct {
+	http.RoundTripper
+	path string
+}
+
+func (p poisoned) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, p.path) {
+		return nil, errors.New("the connection broke")
+	}
+	return p.RoundTripper.RoundTrip(r)
+}
+
+// C28: a group whose errors can't be read keeps those of no other group from being told.
+func TestC28_OneGroupThatTellsNothing(t *testing.T) {
+	w := newWorld(t, migstub.Options{}, nil, failing("a", 0, migstub.PoolDetails), failing("b", 0, migstub.PoolDetails))
+	w.Provider = w.provider(poisoned{w.cloud.Transport(), "/a/listErrors"}, nil, "a", "b")
+	require.NoError(t, w.raise("a", 3, 0))
+	require.NoError(t, w.raise("b", 3, 0))
+	told := 0
+	for range 4 {
+		w.pass(5 * time.Second)
+		all, err := w.Status(t.Context(), []string{"a", "b"})
+		require.NoError(t, err)
+		told = len(all[1].Failures)
+	}
+	require.Positive(t, told)
 }
 
 // Another zone of a region has what one has not: that is a failure to be told, and

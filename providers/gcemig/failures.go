@@ -68,12 +68,15 @@ func (s *session) readFailures(ctx context.Context, found map[*group]*computepb.
 	})
 	for _, t := range turns[:min(len(turns), maxErrorReads)] {
 		list, err := t.failures(ctx, t.name)
-		if err != nil {
-			return // the others would fare no better
-		}
 		t.memory.Lock()
-		t.memory.readAt, t.memory.failures = now, failuresOf(list)
+		t.memory.readAt = now // it had its turn, or one that can't be read would always be first
+		if err == nil {
+			t.memory.failures = failuresOf(list)
+		}
 		t.memory.Unlock()
+		if err != nil {
+			return // most others would fare no better
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ type memory struct {
 	target   int  // as last read
 	stable   bool
 	grewAt   time.Time // when target was last seen to be larger than before
-	readAt   time.Time // when its errors were read, zero = never
+	readAt   time.Time // when it was last tried to read its errors, zero = never
 	failures []pluginsdk.GroupFailure
 
 	details   map[uint64]detail // of the instances of the last list, by id

@@ -20,6 +20,9 @@ const (
 	// watchPoll is how often a zone's operations are listed. A preempted instance has 30
 	// seconds; its agent hears of it from the metadata server and is mostly first.
 	watchPoll = 15 * time.Second
+	// listTimeout bounds the list of one place, the wait for its turn in the budget
+	// included: a watch has no deadline of the control plane's.
+	listTimeout = time.Minute
 	// watchOverlap is how much later than it began an operation may come into the list.
 	watchOverlap = time.Minute
 	// regroup is how often it is looked which zones the groups are in [polls].
@@ -78,7 +81,7 @@ type base struct{ prefix, group string }
 
 func (w *watch) poll(ctx context.Context) error {
 	if w.bases == nil || w.polls%regroup == 0 {
-		if err := w.findBases(ctx); err != nil {
+		if err := w.findBases(ctx); err != nil && (w.bases == nil || !passes(err)) {
 			return err
 		}
 	}
@@ -87,17 +90,22 @@ func (w *watch) poll(ctx context.Context) error {
 	if horizon.Before(w.since) {
 		horizon = w.since
 	}
+	var failed error
 	for _, zone := range slices.Sorted(maps.Keys(w.bases)) {
-		if err := w.pollZone(ctx, zone, horizon); err != nil {
+		err := w.pollZone(ctx, zone, horizon)
+		if err != nil && !passes(err) {
 			return err
 		}
+		failed = cmp.Or(failed, err) // of one zone: the others may be well
 	}
 	maps.DeleteFunc(w.told, func(_ uint64, at time.Time) bool { return at.Before(horizon) })
-	return nil
+	return failed
 }
 
 // findBases looks where the groups are. A group that is not there has no instances.
 func (w *watch) findBases(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(w.scopes))*listTimeout)
+	defer cancel()
 	found, errs := w.readGroups(ctx, w.ids)
 	if len(errs) > 0 {
 		return anyOf(errs)
@@ -120,6 +128,8 @@ func (w *watch) findBases(ctx context.Context) error {
 
 // pollZone reads the zone's operations, the newest first, back to the horizon.
 func (w *watch) pollZone(ctx context.Context, zone string, horizon time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	ctx, release := w.paced.bind(ctx)
 	defer release()
 	it := w.zoneOperations.List(ctx, &computepb.ListZoneOperationsRequest{

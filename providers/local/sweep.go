@@ -80,8 +80,9 @@ func killIfHas(pid int, entry []byte) (again bool) {
 	if err != nil {
 		return false // gone, or another user's
 	}
-	if len(environ) == 0 {
-		return true // it may be in the middle of execve, where its environment can't be seen
+	if len(environ) == 0 { // it may be in the middle of execve, where its environment can't be seen
+		s, ok := readStat(pid)
+		return ok && !s.bare
 	}
 	for have := range bytes.SplitSeq(environ, []byte{0}) {
 		if bytes.Equal(have, entry) {
@@ -96,6 +97,7 @@ type stat struct {
 	ended   bool // a zombie, or just gone
 	kernel  bool
 	started uint64 // clock ticks since the machine's start
+	bare    bool   // its environment is empty, and not only not there yet
 }
 
 // The fields of /proc/PID/stat, counted from 0 behind the name: proc(5) counts
@@ -104,6 +106,11 @@ const (
 	stateField   = 0
 	flagsField   = 9 - 3
 	startedField = 22 - 3
+	// The environment's bounds in memory: both 0 until execve has made it, and where we
+	// may not see them.
+	envStartField = 50 - 3
+	envEndField   = 51 - 3
+
 	kernelThread = 0x00200000 // PF_KTHREAD among the flags
 )
 
@@ -115,12 +122,13 @@ func readStat(pid int) (s stat, ok bool) {
 		return stat{}, false
 	}
 	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
-	if len(fields) <= startedField {
+	if len(fields) <= envEndField {
 		return stat{}, false
 	}
 	state := fields[stateField][0]
 	flags, flagsErr := strconv.ParseUint(string(fields[flagsField]), 10, 64)
 	started, startedErr := strconv.ParseUint(string(fields[startedField]), 10, 64)
 	s = stat{ended: state == 'Z' || state == 'X', kernel: flags&kernelThread != 0, started: started}
+	s.bare = string(fields[envStartField]) != "0" && bytes.Equal(fields[envStartField], fields[envEndField])
 	return s, flagsErr == nil && startedErr == nil
 }

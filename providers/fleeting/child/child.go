@@ -45,6 +45,9 @@ type Spec struct {
 	Env                    []string // "NAME=value": all that it sees, apart from go-plugin's own
 	StartTimeout           time.Duration
 	Say                    func(line string) // what it says on its outputs; may be nil
+	// Redact takes secrets out of a line before a part of it is kept: half of one would not
+	// be known for what it is. May be nil.
+	Redact func(line string) string
 }
 
 // Child is a program that runs.
@@ -62,7 +65,7 @@ func Start(ctx context.Context, img *program.Image, s Spec) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStart, err)
 	}
-	said := &lines{say: s.Say}
+	said := &lines{say: s.Say, redact: s.Redact}
 	proc := program.New(img, s.Env, said)
 	c := &Child{process: proc, said: said, client: plugin.NewClient(s.clientConfig(proc, said, sockets))}
 	c.conn, err = s.connect(ctx, c)

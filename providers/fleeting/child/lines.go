@@ -10,8 +10,9 @@ import (
 // lines hands on what a program says, line by line, and remembers the end. It may
 // be used by several goroutines.
 type lines struct {
-	say   func(line string)
-	words program.LastWords
+	say    func(line string)
+	redact func(line string) string
+	words  program.LastWords
 }
 
 // Drain implements [program.Sink].
@@ -24,6 +25,9 @@ func (l *lines) Write(p []byte) (int, error) {
 }
 
 func (l *lines) line(text string, _ bool) {
+	if l.redact != nil {
+		text = l.redact(text)
+	}
 	l.words.Heard(text)
 	if l.say != nil {
 		l.say(text)
