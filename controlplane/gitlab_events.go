@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/spillway-ci/spillway"
@@ -40,6 +42,7 @@ func (g *gitLab) contactEvents() route.Events {
 // deskEvents has the jobs that the desk holds counted anew when they change.
 func (g *gitLab) deskEvents() jobrouter.Events {
 	log, m := g.c.log, g.c.metrics
+	var refused, unanswered seldom
 	changed := func() {
 		if source := g.known.source(); source != nil {
 			source.HeldChanged()
@@ -68,8 +71,19 @@ func (g *gitLab) deskEvents() jobrouter.Events {
 			log.Warn("a job was refused", "job", j.ID, "why", why)
 			changed()
 		},
-		Refused: func(i jobrouter.RefusedInfo) { log.Warn("a runner was not let wait", "why", i.Why, "told", i.Told) },
-		Polled:  func(i jobrouter.PolledInfo) { m.Polled(i.Status) },
+		Refused: func(i jobrouter.RefusedInfo) {
+			refused.say(time.Now(), func(unsaid int) {
+				log.Warn("a runner was not let wait", "why", i.Why, "told", i.Told, "unsaid", unsaid)
+			})
+		},
+		Polled: func(i jobrouter.PolledInfo) {
+			m.Polled(i.Status)
+			if i.Ill && !errors.Is(i.Err, context.Canceled) {
+				unanswered.say(time.Now(), func(unsaid int) {
+					log.Warn("GitLab gives no jobs", "token", shortHash(i.Token), "status", i.Status, "error", i.Err, "unsaid", unsaid)
+				})
+			}
+		},
 		Lease: func(i jobrouter.LeaseInfo) {
 			log.Info("who asks GitLab for a token", "token", shortHash(i.Token), "holder", i.Holder, "ours", i.Ours)
 		},

@@ -25,11 +25,14 @@ type Payload struct {
 	RunnerInfo     RunnerInfo
 	FailureReasons []string // those that GitLab knows (features.failure_reasons)
 	Image          string   // what the job runs in; empty: the runner decides
-	Services       []string // images beside it, at most MaxServices
+	Services       []string // images beside it, the first MaxServices
+	MoreServices   bool     // it has more, so that it can't be judged by what is here
 }
 
-// MaxServices bounds the services that are read of a job [images]; a job with more is
-// not one that can be judged.
+// TooManyServices is why admission refuses a job with MoreServices.
+const TooManyServices = "the job has more than 64 services, which admission can't look at"
+
+// MaxServices bounds the services that are read of a job [images].
 const MaxServices = 64
 
 // JobInfo is job_info of a payload.
@@ -114,18 +117,12 @@ func ParsePayload(body []byte) (Payload, error) {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return Payload{}, fmt.Errorf("gitlab: job payload: %w: it is not whole or not a job", ErrProtocol)
 	}
-	if w.ID <= 0 {
-		return Payload{}, fmt.Errorf("gitlab: job payload: %w: it has no id", ErrProtocol)
-	}
-	token, err := checkToken(w.Token)
+	token, err := checkJob(w.ID, w.Token)
 	if err != nil {
-		return Payload{}, fmt.Errorf("gitlab: job payload: %w: it has no token that could be one", ErrProtocol)
-	}
-	if len(w.Services) > MaxServices {
-		return Payload{}, fmt.Errorf("gitlab: job payload: %w: %d services, at most %d are read", ErrProtocol, len(w.Services), MaxServices)
+		return Payload{}, err
 	}
 	var services []string
-	for _, s := range w.Services {
+	for _, s := range w.Services[:min(len(w.Services), MaxServices)] {
 		services = append(services, cut(s.Name))
 	}
 	info := w.JobInfo
@@ -139,8 +136,33 @@ func ParsePayload(body []byte) (Payload, error) {
 		},
 		GitInfo:        GitInfo{Ref: cut(w.GitInfo.Ref), Protected: isTrue(w.GitInfo.Protected)},
 		RunnerInfo:     RunnerInfo{Timeout: w.RunnerInfo.Timeout.seconds()},
-		FailureReasons: w.Features.FailureReasons, Image: cut(w.Image.Name), Services: services,
+		FailureReasons: w.Features.FailureReasons, Image: cut(w.Image.Name),
+		Services: services, MoreServices: len(w.Services) > MaxServices,
 	}, nil
+}
+
+// ParsePayloadHead reads from the beginning of a job, of a JobAnswer that is cut, what it
+// can be failed with: its id and its token.
+func ParsePayloadHead(head []byte) (Payload, error) {
+	var p Payload
+	HeadFields(head, map[string]any{"id": &p.ID, "token": &p.Token})
+	var err error
+	if p.Token, err = checkJob(p.ID, p.Token); err != nil {
+		return Payload{}, err
+	}
+	return p, nil
+}
+
+// checkJob refuses what can't name a job, and returns its token.
+func checkJob(id int64, token string) (string, error) {
+	if id <= 0 {
+		return "", fmt.Errorf("gitlab: job payload: %w: it has no id", ErrProtocol)
+	}
+	token, err := checkToken(token)
+	if err != nil {
+		return "", fmt.Errorf("gitlab: job payload: %w: it has no token that could be one", ErrProtocol)
+	}
+	return token, nil
 }
 
 func cut(s string) string {

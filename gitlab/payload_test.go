@@ -1,6 +1,7 @@
 package gitlab
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,19 @@ func TestParsePayloadOfTheLeast(t *testing.T) {
 	p, err = ParsePayload([]byte(`{"id":7,"token":"x","job_info":{"name":"` + strings.Repeat("€", 1000) + `"}}`))
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(p.JobInfo.Name), maxNameBytes)
+}
+
+// A job is somebody's: what he writes into it makes it no answer that can't be read, which
+// would slow the questions for everybody else's.
+func TestParsePayloadOfManyServices(t *testing.T) {
+	for _, n := range []int{0, 1, MaxServices, MaxServices + 1, 100 * MaxServices} {
+		list := strings.TrimSuffix(strings.Repeat(`{"name":"postgres:16"},`, n), ",")
+		p, err := ParsePayload([]byte(`{"id":7,"token":"x","services":[` + list + `]}`))
+		require.NoError(t, err)
+		require.Len(t, p.Services, min(n, MaxServices))
+		require.Equal(t, n > MaxServices, p.MoreServices)
+	}
+	require.Contains(t, TooManyServices, strconv.Itoa(MaxServices))
 }
 
 func TestParsePayloadRefuses(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -33,6 +34,7 @@ const (
 type JobAnswer struct {
 	Status     int
 	Body       []byte // of a 201: the job, unchanged
+	Cut        bool   // the job is larger than MaxPayloadBytes: Body is its beginning
 	LastUpdate string // X-GitLab-Last-Update, to be sent as last_update the next time
 	RetryAfter time.Duration
 	RequestID  string
@@ -75,7 +77,10 @@ func (c *Client) RequestJob(ctx context.Context, body []byte, header http.Header
 			return err
 		}
 		var err error
-		got.Body, err = a.body.all()
+		got.Body, err = io.ReadAll(a.body)
+		if got.Cut = a.body.left < 0; got.Cut {
+			return nil
+		}
 		return err
 	})
 	if err != nil {

@@ -59,10 +59,33 @@ func TestRequestJobWithoutAnAnswer(t *testing.T) {
 	require.ErrorIs(t, ask(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil), ErrUnavailable)
 	require.ErrorIs(t, ask(answering(201, map[string]string{"Content-Type": "text/html"}, "<html>"), nil), ErrProtocol)
 	require.ErrorIs(t, ask(answering(201, map[string]string{"Content-Type": "application/json", "Content-Length": "9"}, "{"), nil), ErrUnavailable)
-	require.NoError(t, ask(answering(201, asJSON, strings.Repeat(" ", MaxPayloadBytes)), nil))
-	require.ErrorIs(t, ask(answering(201, asJSON, strings.Repeat(" ", MaxPayloadBytes+1)), nil), ErrProtocol)
 	require.NoError(t, ask(answering(204, nil, ""), make([]byte, MaxRequestBytes)))
 	require.ErrorContains(t, ask(answering(204, nil, ""), make([]byte, MaxRequestBytes+1)), "32768")
+}
+
+// A job that is too large to be handed on can still be failed by what its beginning says.
+func TestRequestJobOfALargeJob(t *testing.T) {
+	begin := `{"id":7,"token":"` + jobToken + `","x":"`
+	for _, size := range []int{MaxPayloadBytes, MaxPayloadBytes + 1, 2 * MaxPayloadBytes} {
+		whole := begin + strings.Repeat("x", size-len(begin)-2) + `"}`
+		got, err := newStage(t, answering(201, asJSON, whole)).RequestJob(context.Background(), nil, nil)
+		require.NoError(t, err)
+		require.Equal(t, size > MaxPayloadBytes, got.Cut)
+		require.LessOrEqual(t, len(got.Body), MaxPayloadBytes)
+		require.True(t, strings.HasPrefix(whole, string(got.Body)))
+		p, err := ParsePayload(got.Body)
+		if got.Cut {
+			require.ErrorIs(t, err, ErrProtocol)
+			p, err = ParsePayloadHead(got.Body)
+		}
+		require.NoError(t, err)
+		require.Equal(t, int64(7), p.ID)
+		require.Equal(t, jobToken, p.Token)
+	}
+	for _, head := range []string{"", "[", `{"id":7`, `{"id":7,"token":"a b","x":`, `{"id":0,"token":"x","x":`, `{"x":"`} {
+		_, err := ParsePayloadHead([]byte(head))
+		require.ErrorIs(t, err, ErrProtocol, head)
+	}
 }
 
 // jobAPI plays GitLab for one job in two phases: it takes no log and no end before the job

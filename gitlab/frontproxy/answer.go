@@ -47,13 +47,24 @@ func sayNoJob(w http.ResponseWriter, lastUpdate string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// sayJob answers with a job, and tells whether the runner was there to get it.
-func sayJob(ctx context.Context, w http.ResponseWriter, job []byte, lastUpdate string) error {
+// sayJob answers with a job, and tells whether the runner has it, or may have it. One that
+// hangs up when all was handed to the network has it: it closes the connection, or its
+// stream, as soon as it has decoded the job. See delivery.arrived.
+func sayJob(w http.ResponseWriter, r *http.Request, job []byte, lastUpdate string) error {
+	if err := context.Cause(r.Context()); err != nil {
+		return err
+	}
 	noJobHeader(w.Header(), lastUpdate)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_, err := w.Write(job)
-	return errors.Join(err, http.NewResponseController(w).Flush(), context.Cause(ctx))
+	if _, err := w.Write(job); err != nil {
+		return err
+	}
+	err := http.NewResponseController(w).Flush()
+	if r.ProtoMajor >= 2 || errors.Is(err, http.ErrNotSupported) { // that writes all the same
+		err = nil
+	}
+	return err
 }
 
 // insteadNoJob makes GitLab's answer a 204.

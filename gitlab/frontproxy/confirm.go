@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/gitlab"
 	"github.com/spillway-ci/spillway/gitlab/route"
 	"github.com/spillway-ci/spillway/store"
 )
@@ -118,7 +119,7 @@ func readWord(head []byte) (said word) {
 	var info struct {
 		Labels map[string]string `json:"labels"`
 	}
-	headFields(head, map[string]any{"state": &said.state, "output": &output, "info": &info})
+	gitlab.HeadFields(head, map[string]any{"state": &said.state, "output": &output, "info": &info})
 	said.first = said.state == "running" && output.Checksum == ""
 	said.placed = info.Labels[route.InstanceLabel] != ""
 	return said

@@ -58,6 +58,11 @@ func (d *delivery) answer(resp *http.Response) error {
 		d.undelivered(g, err)
 		return err
 	}
+	if d.turnedAway() {
+		d.giveBack(g, Refused, true)
+		insteadNoJob(resp, d.lastUpdate)
+		return nil
+	}
 	if reason, ok := d.admitted(g); !ok {
 		d.fail(g, NotAdmit, reason)
 		insteadNoJob(resp, d.lastUpdate)
@@ -72,16 +77,27 @@ func (d *delivery) answer(resp *http.Response) error {
 	case !begun:
 		d.giveBack(g, Ordered, true)
 	default:
-		d.job, d.body = g, &toEnd{Reader: io.MultiReader(bytes.NewReader(g.body), resp.Body)}
-		d.p.seats.put(g.jobID(), d.who)
-		resp.Body = joined{d.body, resp.Body}
-		if err := d.client.Err(); err != nil {
-			d.takeBack()
-			return err
-		}
-		return nil
+		return d.carry(resp, g)
 	}
 	insteadNoJob(resp, d.lastUpdate)
+	return nil
+}
+
+// turnedAway reports whether the machine must not be given a job any more: GitLab may have
+// held its question, and meanwhile its name was found to be another's.
+func (d *delivery) turnedAway() bool {
+	return d.p.opt.Contacts.Admit(d.who, d.p.opt.Now()) != nil
+}
+
+// carry has the answer passed on with the job in it, if there is still somebody to get it.
+func (d *delivery) carry(resp *http.Response, g *given) error {
+	d.job, d.body = g, &toEnd{Reader: io.MultiReader(bytes.NewReader(g.body), resp.Body)}
+	d.p.seats.put(g.jobID(), d.who)
+	resp.Body = joined{d.body, resp.Body}
+	if err := d.client.Err(); err != nil {
+		d.takeBack()
+		return err
+	}
 	return nil
 }
 
@@ -93,7 +109,7 @@ func readJob(resp *http.Response) (*given, error) {
 	var info struct {
 		Timeout int64 `json:"timeout"`
 	}
-	object := headFields(head, map[string]any{"id": &g.id, "token": &g.token, "runner_info": &info})
+	object := gitlab.HeadFields(head, map[string]any{"id": &g.id, "token": &g.token, "runner_info": &info})
 	g.timeout = info.Timeout
 	switch {
 	case err != nil:
@@ -126,6 +142,9 @@ func (d *delivery) admitted(g *given) (reason string, ok bool) {
 	payload, err := gitlab.ParsePayload(g.body)
 	if err != nil {
 		return "the job can't be shown to admission: " + err.Error(), false
+	}
+	if payload.MoreServices {
+		return gitlab.TooManyServices, false
 	}
 	ctx, cancel := detached(d.client, admitTimeout)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spillway-ci/spillway/gitlab"
 	"github.com/spillway-ci/spillway/gitlab/route"
 )
 
@@ -43,7 +44,7 @@ func (p *Proxy) ask(w http.ResponseWriter, r *http.Request, who route.Caller, bo
 	if p.withheld(w, r, who, lastUpdate) {
 		return
 	}
-	if p.opt.Take != nil && p.opt.Take(r.Context(), who, body, func(job []byte) error { return sayJob(r.Context(), w, job, lastUpdate) }) {
+	if p.opt.Take != nil && p.opt.Take(r.Context(), who, body, func(job []byte) error { return sayJob(w, r, job, lastUpdate) }) {
 		return
 	}
 	done := p.opt.Contacts.Waiting(who)
@@ -146,7 +147,7 @@ func (p *Proxy) deleteManager(w http.ResponseWriter, r *http.Request) {
 	}
 	var token, system string
 	if whole {
-		headFields(body, map[string]any{"token": &token, "system_id": &system})
+		gitlab.HeadFields(body, map[string]any{"token": &token, "system_id": &system})
 	}
 	query := r.URL.Query()
 	token, system = cmp.Or(token, query.Get("token")), cmp.Or(system, query.Get("system_id"))

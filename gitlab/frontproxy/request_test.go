@@ -45,7 +45,7 @@ func TestAJobIsBookedAndItsBytesPassUnchanged(t *testing.T) {
 	require.Equal(t, spillway.MachineID("s_1"), j.Machine)
 	require.WithinDuration(t, before, j.Begun, time.Minute)
 	require.Equal(t, 10*time.Minute+time.Hour, j.Until.Sub(j.Begun), "the job's own timeout and an hour")
-	require.Equal(t, 1, s.contacts.times("s_1"))
+	require.Equal(t, 2, s.contacts.times("s_1"), "when it asked and when it was given the job")
 	require.Zero(t, s.contacts.waiting)
 }
 
@@ -115,6 +115,19 @@ func TestAMachineThatCannotBeRegisteredGetsNoJob(t *testing.T) {
 	s.contacts.refuse = route.ErrSharedSystem
 	require.Equal(t, http.StatusNoContent, s.ask("s_1").status)
 	require.Equal(t, "withheld s_1 refused", s.log.all())
+}
+
+func TestAMachineThatCannotBeRegisteredAnyMoreGetsNoJob(t *testing.T) {
+	var s *stand
+	s = newStand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.contacts.Lock()
+		s.contacts.refuse = route.ErrSharedSystem // found out while GitLab holds the question
+		s.contacts.Unlock()
+		gives(http.StatusCreated, payload(7, 0)).ServeHTTP(w, r)
+	}))
+	require.Equal(t, http.StatusNoContent, s.ask("s_1").status)
+	require.Equal(t, "keep 7\nundelivered 7 refused <nil>", s.log.all())
+	require.Empty(t, s.book.open)
 }
 
 func TestOtherAnswersPass(t *testing.T) {
@@ -412,6 +425,13 @@ func TestAdmission(t *testing.T) {
 	})
 	require.Equal(t, http.StatusNoContent, large.ask("s_1").status)
 	require.Contains(t, large.log.all(), "fail 7: the job is larger than")
+
+	services := strings.TrimSuffix(strings.Repeat(`{"name":"postgres:16"},`, gitlab.MaxServices+1), ",")
+	many := newStand(t, gives(http.StatusCreated, `{"id":7,"token":"`+jobToken+`","services":[`+services+`]}`), func(o *frontproxy.Options) {
+		o.Admit = func(context.Context, gitlab.Payload, route.Caller) (bool, string) { return true, "" }
+	})
+	require.Equal(t, http.StatusNoContent, many.ask("s_1").status)
+	require.Contains(t, many.log.all(), "fail 7: "+gitlab.TooManyServices)
 }
 
 func TestARelativeURLRoot(t *testing.T) {

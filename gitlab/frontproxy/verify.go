@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/gitlab"
 )
 
 // fingerprintField is what we add to GitLab's answer about a runner.
@@ -25,7 +26,7 @@ func (p *Proxy) verify(w http.ResponseWriter, r *http.Request) {
 	}
 	var token string
 	if whole {
-		headFields(body, map[string]any{"token": &token})
+		gitlab.HeadFields(body, map[string]any{"token": &token})
 	}
 	token = cmp.Or(token, r.Header.Get("Runner-Token"), r.URL.Query().Get("token"))
 	fingerprint := ""

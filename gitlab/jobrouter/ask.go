@@ -3,6 +3,7 @@ package jobrouter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -98,7 +99,7 @@ func (l *line) askOnce(ctx context.Context) {
 	o := judge(a, err)
 	now := l.desk.opt.Now()
 	l.desk.events.polled(PolledInfo{
-		Token: l.hash, Status: a.Status, Outcome: o.String(), Took: now.Sub(began), FromZero: asker == nil, Err: err,
+		Token: l.hash, Status: a.Status, Outcome: o.String(), Ill: o.ill(), Took: now.Sub(began), FromZero: asker == nil, Err: err,
 	})
 	l.learn(a, o)
 	if o == found {
@@ -256,9 +257,16 @@ func judge(a gitlab.JobAnswer, err error) outcome {
 	}
 }
 
+// tooLarge is why a job fails of which GitLab's answer is cut.
+var tooLarge = fmt.Sprintf("the job is larger than %d bytes: no runner takes more from a job router", gitlab.MaxPayloadBytes)
+
 // take begins to place a job. What can't be read can't even be kept: it is left.
 func (l *line) take(ctx context.Context, a gitlab.JobAnswer, q *question, now time.Time) outcome {
-	payload, err := gitlab.ParsePayload(a.Body)
+	parse := gitlab.ParsePayload
+	if a.Cut {
+		parse = gitlab.ParsePayloadHead
+	}
+	payload, err := parse(a.Body)
 	if err != nil {
 		l.desk.events.trouble("reading a job that GitLab gave out", err)
 		return failed
@@ -267,6 +275,11 @@ func (l *line) take(ctx context.Context, a gitlab.JobAnswer, q *question, now ti
 	j := newJob(a, payload, l.hash, pools, q.wish, now)
 	l.desk.events.found(j.held())
 	l.desk.rivals.took(l.pool(q.asker))
+	beside := context.WithoutCancel(ctx)
+	if a.Cut {
+		l.desk.spawn(func() { l.reject(beside, j, tooLarge) })
+		return found
+	}
 	l.mu.Lock()
 	l.mu.placing++
 	w := l.bestLocked(j.wish, q.asker, now)
@@ -274,6 +287,6 @@ func (l *line) take(ctx context.Context, a gitlab.JobAnswer, q *question, now ti
 		l.callLocked(w) // now, so that no further job is asked for it
 	}
 	l.mu.Unlock()
-	l.desk.spawn(func() { l.place(context.WithoutCancel(ctx), j, w) })
+	l.desk.spawn(func() { l.place(beside, j, w) })
 	return found
 }

@@ -234,7 +234,7 @@ type TokenStatus struct {
 	Waiting int    // calls
 	Legacy  int    // of them, of runners without two-phase commit
 	Kept    int    // jobs without a machine
-	Failing int    // questions to GitLab that failed in a row
+	Failing int    // questions in a row that GitLab refused or did not answer
 	Hold    HoldInfo
 }
 
@@ -247,7 +247,7 @@ func (d *Desk) Status() []TokenStatus {
 		l.mu.Lock()
 		s := TokenStatus{
 			Token: l.hash, Ours: l.mu.role.ours(now), Holder: l.mu.role.holder, Waiting: len(l.mu.waiters),
-			Kept: len(l.mu.kept), Failing: l.mu.pace.failures, Hold: l.mu.hold,
+			Kept: len(l.mu.kept), Failing: l.mu.pace.ill, Hold: l.mu.hold,
 		}
 		for _, w := range l.mu.waiters {
 			if !w.twoPhase {

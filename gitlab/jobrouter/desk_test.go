@@ -2,6 +2,7 @@ package jobrouter
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,6 @@ import (
 )
 
 // bubble runs a test in virtual time. What is under way when it ends is stopped in it.
-
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -194,6 +194,55 @@ func TestARefusedJobFailsWithTheReasonInItsLog(t *testing.T) {
 		p.mustGet(t, 2)
 		require.Equal(t, "runner_system_failure: no job of project 7 on first", s.gitlab.failure(1))
 		require.True(t, s.log.has("rejected 1: no job of project 7"))
+	})
+}
+
+// What somebody writes into his job is no failure of GitLab's, after which the next
+// question waits, and with it everybody else's jobs.
+func TestAJobThatAdmissionCannotLookAtIsRefusedAndDelaysNoOther(t *testing.T) {
+	services := strings.TrimSuffix(strings.Repeat(`{"name":"postgres:16"},`, gitlab.MaxServices+1), ",")
+	body := append(jobBody(1)[:len(jobBody(1))-1], []byte(`,"services":[`+services+`]}`)...)
+	bubble(t, func(t *testing.T) {
+		s := newStand(t, func(o *Options, _ *stand) {
+			o.Admit = func(_ context.Context, j gitlab.Payload, _ route.Caller) (bool, string) { return j.ID == 2, "" }
+		})
+		s.gitlab.mu.running[1] = true
+		s.gitlab.answerWith(answerOnce(body))
+		s.gitlab.enqueue(2)
+		p := s.askFirst("m1")
+		pass(100 * time.Millisecond)
+		p.mustGet(t, 2)
+		require.Equal(t, "runner_system_failure: "+gitlab.TooManyServices, s.gitlab.failure(1))
+	})
+	bubble(t, func(t *testing.T) {
+		s := newStand(t) // nobody has to look at it
+		s.gitlab.answerWith(answerOnce(body))
+		p := s.askFirst("m1")
+		pass(100 * time.Millisecond)
+		a, ok := p.got()
+		require.True(t, ok)
+		require.Equal(t, string(body), string(a.body))
+	})
+}
+
+// So it is with one that is too large for any runner's gRPC.
+func TestAJobThatCannotBeHandedOnIsFailedAndDelaysNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStand(t)
+		s.gitlab.mu.running[1] = true
+		once := answerOnce(jobBody(1)[:100])
+		s.gitlab.answerWith(func(q asked) (gitlab.JobAnswer, error) {
+			a, err := once(q)
+			a.Cut = true
+			return a, err
+		})
+		s.gitlab.enqueue(2)
+		p := s.askFirst("m1")
+		pass(100 * time.Millisecond)
+		p.mustGet(t, 2)
+		require.Contains(t, s.gitlab.failure(1), "runner_system_failure: the job is larger than")
+		require.True(t, s.log.has("rejected 1: the job is larger than"))
+		require.Empty(t, s.desk.Held())
 	})
 }
 

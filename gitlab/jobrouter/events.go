@@ -46,6 +46,7 @@ type PolledInfo struct {
 	Token    string // hash
 	Status   int    // of the answer; 0 = there was none
 	Outcome  string // job, none, conflict, limited, refused, failed
+	Ill      bool   // it isn't known whether GitLab has a job: the last three
 	Took     time.Duration
 	FromZero bool  // for no machine yet
 	Err      error // why there was no answer

@@ -13,12 +13,15 @@ import (
 	"github.com/spillway-ci/spillway/gitlab/route"
 )
 
+// jobBody is a job as GitLab writes it, in an order and with blanks that no encoder of
+// ours would write.
 func jobBody(id int64) []byte {
 	return fmt.Appendf(nil, `{ "token" : "%s-%d","id":%d, "job_info":{"project_id": 7,"queue_size":3,"time_in_queue_seconds":2},`+
 		`"git_info":{"protected":true}, "runner_info":{"timeout":3600},"variables":[{"key":"K","value":"<&>"}],"steps":[{"script":["%s"]}] }`,
 		jobSecret, id, id, scriptWords)
 }
 
+// fakeGitLab hands jobs out as GitLab does: in two phases, to one at a time.
 type fakeGitLab struct {
 	mu struct {
 		sync.Mutex
@@ -167,6 +170,7 @@ func (g *fakeGitLab) FailJob(_ context.Context, id int64, _, reason, trace strin
 	return nil
 }
 
+// run is what a runner says when it begins a job.
 func (g *fakeGitLab) run(id int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,6 +183,7 @@ func (g *fakeGitLab) run(id int64) error {
 	return nil
 }
 
+// answerOnce answers one question with a job, and the next ones as ever.
 func answerOnce(body []byte) func(asked) (gitlab.JobAnswer, error) {
 	var once sync.Once
 	return func(asked) (a gitlab.JobAnswer, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ci/spillway/store"
 )
 
+// fakeBook is a store's book, and its drain orders.
 type fakeBook struct {
 	mu struct {
 		sync.Mutex
@@ -92,6 +93,7 @@ func (b *fakeBook) Ordered(_ context.Context, _ string, id spillway.MachineID) (
 	return router.DrainOrder{Machine: id, On: on}, known, nil
 }
 
+// fakeLeases are leases by the clock of the process, as a store's are by its own.
 type fakeLeases struct {
 	mu struct {
 		sync.Mutex
@@ -153,6 +155,7 @@ func (l *fakeLeases) holder(name string) string {
 	return ""
 }
 
+// fakeContacts counts the questions that are open.
 type fakeContacts struct {
 	mu struct {
 		sync.Mutex
@@ -165,6 +168,12 @@ func (c *fakeContacts) Admit(route.Caller, time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.admit
+}
+
+func (c *fakeContacts) refuse(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.admit = why
 }
 
 func (c *fakeContacts) Waiting(who route.Caller) func() {

@@ -36,22 +36,7 @@ func testTokens() *route.Tokens {
 	return route.NewTokens(map[string][]spillway.Pool{testToken: {testPool("first", 0), testPool("second", 1)}})
 }
 
-// jobBody is a job as GitLab writes it, in an order and with blanks that no encoder of
-
-// ours would write.
-
-// fakeGitLab hands jobs out as GitLab does: in two phases, to one at a time.
-
-// run is what a runner says when it begins a job.
-
-// fakeBook is a store's book, and its drain orders.
-
-// fakeLeases are leases by the clock of the process, as a store's are by its own.
-
-// fakeContacts counts the questions that are open.
-
 // record collects what a desk tells.
-
 type record struct {
 	mu    sync.Mutex
 	lines []string
@@ -70,7 +55,6 @@ func (r *record) all() []string {
 }
 
 // has reports whether a line begins like this.
-
 func (r *record) has(prefix string) bool { return r.count(prefix) > 0 }
 
 func (r *record) count(prefix string) (n int) {
@@ -101,7 +85,6 @@ func (r *record) events() Events {
 }
 
 // stand is a desk with everything around it.
-
 type stand struct {
 	t        *testing.T
 	desk     *Desk
@@ -115,7 +98,6 @@ type stand struct {
 }
 
 // set changes a stand before its desk is made.
-
 type set func(*Options, *stand)
 
 func newStand(t *testing.T, sets ...set) *stand {
@@ -140,7 +122,6 @@ func newStand(t *testing.T, sets ...set) *stand {
 }
 
 // runnerFeatures are those of a current runner.
-
 func runnerFeatures() map[string]bool {
 	f := map[string]bool{"image": true, "services": true, "shared": false}
 	for _, name := range everyRunner {
@@ -156,7 +137,6 @@ func legacyFeatures() map[string]bool {
 }
 
 // requestBody is a question as a runner writes it.
-
 func requestBody(system, pool string, features map[string]bool) []byte {
 	labels := map[string]string{"spillway-instance": "i-" + system}
 	if pool != "" {
@@ -180,14 +160,12 @@ func (s *stand) waiter(system, pool string, features map[string]bool) *waiter {
 }
 
 // pending is a call that waits.
-
 type pending struct {
 	answers chan answer
 	cancel  context.CancelFunc
 }
 
 // ask asks as a machine of a pool does, in the background.
-
 func (s *stand) ask(system, pool string, features map[string]bool) *pending {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -214,7 +192,6 @@ func (p *pending) got() (answer, bool) {
 }
 
 // mustGet is the answer, which must be there, with this job.
-
 func (p *pending) mustGet(t *testing.T, id int64) answer {
 	t.Helper()
 	a, ok := p.got()
@@ -239,7 +216,6 @@ func mustFeatures(f map[string]bool) []byte {
 }
 
 // idOf is the id of the job in an answer.
-
 func idOf(a answer) int64 {
 	p, err := gitlab.ParsePayload(a.body)
 	if err != nil {
@@ -247,8 +223,6 @@ func idOf(a answer) int64 {
 	}
 	return p.ID
 }
-
-// answerOnce answers one question with a job, and the next ones as ever.
 
 func countContaining(r *record, part string) (n int) {
 	for _, line := range r.all() {

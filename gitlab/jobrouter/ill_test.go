@@ -49,6 +49,27 @@ func TestATokenThatIsTakenOutOfTheConfigurationSendsItsRunnersToGitLab(t *testin
 	})
 }
 
+// Others that ask for the same jobs make conflicts. GitLab answers all the same, so that it
+// is known whether jobs wait.
+func TestConflictsAreNoFailures(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStand(t)
+		failing := func() int { return s.desk.Status()[0].Failing }
+		answers := func(status int) {
+			s.gitlab.answerWith(func(asked) (gitlab.JobAnswer, error) { return gitlab.JobAnswer{Status: status}, nil })
+			s.askFirst("m1")
+			pass(40 * time.Second)
+		}
+		answers(http.StatusConflict)
+		require.Greater(t, len(s.gitlab.questions()), 4)
+		require.Zero(t, failing())
+		answers(http.StatusInternalServerError)
+		require.Greater(t, failing(), 1)
+		answers(http.StatusConflict)
+		require.Zero(t, failing())
+	})
+}
+
 func TestGitLabsIllnessIsWaitedOut(t *testing.T) {
 	for name, answer := range map[string]func() (gitlab.JobAnswer, error){
 		"409": func() (gitlab.JobAnswer, error) { return gitlab.JobAnswer{Status: 409}, nil },

@@ -107,6 +107,56 @@ func TestWhatWasWrittenToACallThatEndedIsGivenAgainOnlyIfGitLabAgrees(t *testing
 	})
 }
 
+// A job that a machine may have is in its book until GitLab has said that it has not: a
+// machine with an empty book is removed.
+func TestAJobThatAMachineMayHaveStaysInItsBook(t *testing.T) {
+	keepDoubtful := func(t *testing.T, s *stand) {
+		s.gitlab.enqueue(1)
+		p := s.askFirst("m1")
+		pass(3 * time.Second)
+		a := p.mustGet(t, 1)
+		s.gitlab.keepWith(func(int64) error { return gitlab.ErrUnavailable })
+		a.settle(broken)
+		pass(time.Second)
+		require.Len(t, s.desk.Held(), 1)
+	}
+	booked := func(t *testing.T, s *stand) {
+		require.Empty(t, s.desk.Held())
+		machine, ok := s.book.has(1)
+		require.True(t, ok, "it may run there")
+		require.EqualValues(t, "m1", machine)
+	}
+	t.Run("when GitLab says that it runs", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			s := newStand(t)
+			keepDoubtful(t, s)
+			require.NoError(t, s.gitlab.run(1)) // its runner has begun it
+			s.gitlab.keepWith(nil)
+			pass(time.Minute)
+			require.True(t, s.log.has("left 1: GitLab says that it isn't ours any more"))
+			booked(t, s)
+		})
+	})
+	t.Run("when GitLab could not be asked", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			s := newStand(t)
+			keepDoubtful(t, s)
+			pass(2 * time.Minute)
+			require.True(t, s.log.has("left 1: GitLab could not be told in time"))
+			booked(t, s)
+		})
+	})
+	t.Run("when we stop", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			s := newStand(t)
+			keepDoubtful(t, s)
+			s.stop()
+			require.True(t, s.log.has("left 1: the job router has stopped"))
+			booked(t, s)
+		})
+	})
+}
+
 func TestWhatWasNotWrittenIsGivenAgainAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStand(t)

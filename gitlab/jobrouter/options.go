@@ -84,9 +84,6 @@ const (
 	// MaxKept bounds the jobs without a machine, for each token [jobs]. What is beyond it
 	// is left to GitLab.
 	MaxKept = 64
-	// MaxJobBytes bounds a job that can be given [bytes]: a runner's gRPC takes 4 MiB in
-	// one message, and breaks off at more as if the router were ill.
-	MaxJobBytes = 4<<20 - 1<<10
 	// maxUsed bounds the machines of a token whose last use is remembered [machines].
 	maxUsed = 10_000
 )

@@ -34,6 +34,10 @@ func (o outcome) String() string {
 	}
 }
 
+// ill reports whether it isn't known after it whether GitLab has a job. After a conflict it
+// is: others took what there was.
+func (o outcome) ill() bool { return o == limited || o == refused || o == failed }
+
 // Bounds of the pace.
 const (
 	// askBurst is how many questions may follow each other without a pause [questions]. A
@@ -58,8 +62,8 @@ type pace struct {
 	every time.Duration // between the beginnings of two questions that found nothing
 
 	notBefore time.Time
-	failures  int  // in a row
-	ill       bool // GitLab gives nothing for the token, whether or not it has a job
+	failures  int // in a row, conflicts among them
+	ill       int // in a row: outcome.ill
 
 	tokens float64 // of the bucket, as of countedAt
 	// countedAt is zero until the first question: the bucket is full then.
@@ -92,7 +96,10 @@ func (p *pace) level(at time.Time) float64 {
 
 // answered notes what the question that began at began came to. dice is in [0, 1).
 func (p *pace) answered(o outcome, began, now time.Time, retryAfter time.Duration, dice float64) {
-	p.ill = o == limited || o == refused || o == failed
+	p.ill++
+	if !o.ill() {
+		p.ill = 0
+	}
 	switch o {
 	case found:
 		p.failures, p.notBefore = 0, now

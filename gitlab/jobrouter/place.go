@@ -88,7 +88,7 @@ func (l *line) clear(ctx context.Context, j *job) bool {
 			j.doubtful = false
 			j.acknowledged(at)
 		case lost(err):
-			l.giveUp(ctx, j, "GitLab says that it isn't ours to give any more: "+err.Error(), false)
+			l.giveUp(ctx, j, "GitLab says that it isn't ours to give any more: "+err.Error())
 			return false
 		default:
 			l.desk.events.trouble("asking GitLab whether a job was taken", err)
@@ -163,6 +163,9 @@ func (l *line) admit(ctx context.Context, j *job, w *waiter) (ok bool, reason st
 	if l.desk.opt.Admit == nil || j.admitted == w.who.Pool.Name {
 		return true, ""
 	}
+	if j.payload.MoreServices {
+		return false, gitlab.TooManyServices
+	}
 	call, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	ok, reason = l.desk.opt.Admit(call, j.payload, *w.who)
@@ -221,19 +224,20 @@ func (l *line) keep(ctx context.Context, j *job, rest time.Duration) {
 	}
 	l.mu.Unlock()
 	if !room {
-		l.giveUp(ctx, j, fmt.Sprintf("%d jobs are kept for this token already", MaxKept), true)
+		l.giveUp(ctx, j, fmt.Sprintf("%d jobs are kept for this token already", MaxKept))
 		return
 	}
 	l.desk.events.kept(held)
 }
 
-// giveUp leaves j to GitLab. free: no machine has it, so that it must be in no book.
-func (l *line) giveUp(ctx context.Context, j *job, why string, free bool) {
+// giveUp leaves j to GitLab. It must be in no book then, unless a machine may run it: there
+// it stays booked until it is confirmed or can't be any more.
+func (l *line) giveUp(ctx context.Context, j *job, why string) {
 	if !j.wish.twoPhase {
 		l.reject(ctx, j, why)
 		return
 	}
-	if free && j.booked {
+	if j.booked && !j.doubtful {
 		if err := l.strike(ctx, j); err != nil {
 			l.desk.events.trouble("striking a job from a machine's book", err)
 		}

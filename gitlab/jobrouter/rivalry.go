@@ -217,7 +217,7 @@ func (d *Desk) waitsHere(r route.Rival, now time.Time) (since time.Time, ok bool
 
 // servesLocked reports whether GitLab is asked with the token from here, and answers.
 func (l *line) servesLocked(now time.Time) bool {
-	return l.mu.role.ours(now) && !l.mu.pace.ill
+	return l.mu.role.ours(now) && l.mu.pace.ill == 0
 }
 
 // comesLater reports whether there are pools that go before this one when they can take

@@ -22,8 +22,9 @@ const (
 	bearer            = "Bearer "
 )
 
-// maxRequestIDBytes bounds what is passed on of a request's id [bytes]; runners send 32.
-const maxRequestIDBytes = 128
+// maxMetaBytes bounds a value of metadata that is passed on [bytes]. A request's id has 32
+// from a runner, and at most 255 from GitLab.
+const maxMetaBytes = 255
 
 // What a runner may be told besides OK.
 var (
@@ -68,7 +69,23 @@ func (s *Service) getJob(_ any, stream grpc.ServerStream) (err error) {
 		return told
 	}
 	defer c.leave()
-	return c.tell(s.desk.wait(stream.Context(), c.waiter, 0), c.waiter.requestID)
+	a := s.stillAdmitted(c.waiter, s.desk.wait(stream.Context(), c.waiter, 0))
+	return c.tell(a, c.waiter.requestID)
+}
+
+// stillAdmitted takes a job back from a machine that must not be given one any more: its
+// name may have been found to be another's while it waited.
+func (s *Service) stillAdmitted(w *waiter, a answer) answer {
+	if a.verdict != aJob {
+		return a
+	}
+	err := s.desk.opt.Contacts.Admit(*w.who, s.desk.opt.Now())
+	if err == nil {
+		return a
+	}
+	s.refuse(w.who, err.Error(), "no job")
+	a.settle(unwritten)
+	return answer{}
 }
 
 // recovered ends a call that has panicked in the way that a runner takes for health.
@@ -127,11 +144,7 @@ func (s *Service) open(c *call) (*waiter, error) {
 		s.refuse(nil, err.Error(), "ask GitLab")
 		return nil, errDirect
 	}
-	id := first(md, metaRequestID)
-	if len(id) > maxRequestIDBytes {
-		id = ""
-	}
-	return newWaiter(&who, m.GetJobRequest(), id, s.desk.features.of(who.Features)), nil
+	return newWaiter(&who, m.GetJobRequest(), passable(first(md, metaRequestID)), s.desk.features.of(who.Features)), nil
 }
 
 func (s *Service) refuse(who *route.Caller, why, told string) {
@@ -183,11 +196,10 @@ func (c *call) delivery(err error) delivery {
 
 func (c *call) send(a answer) error {
 	md := metadata.MD{}
-	if a.lastUpdate != "" {
-		md.Set(metaLastUpdate, a.lastUpdate)
-	}
-	if a.requestID != "" {
-		md.Set(metaRequestID, a.requestID)
+	for key, value := range map[string]string{metaLastUpdate: a.lastUpdate, metaRequestID: a.requestID} {
+		if value = passable(value); value != "" {
+			md.Set(key, value)
+		}
 	}
 	if err := c.stream.SetHeader(md); err != nil {
 		return err
@@ -209,6 +221,15 @@ func first(md metadata.MD, key string) string {
 		return values[0]
 	}
 	return ""
+}
+
+// passable is a value of metadata if it can be passed on, and empty otherwise: gRPC takes
+// printable ASCII, and fails the whole answer for anything else.
+func passable(value string) string {
+	if len(value) > maxMetaBytes || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return ""
+	}
+	return value
 }
 
 // bearerToken is the token of an Authorization header, or empty.

@@ -30,7 +30,7 @@ func (l *line) sweep(ctx context.Context, now time.Time) {
 		l.desk.spawn(func() { l.renew(ctx, j) })
 	}
 	for i, j := range over {
-		l.desk.spawn(func() { l.giveUp(ctx, j, why[i], true) })
+		l.desk.spawn(func() { l.giveUp(ctx, j, why[i]) })
 	}
 	for _, j := range offers {
 		l.desk.spawn(func() { l.place(ctx, j, nil) })
@@ -116,7 +116,7 @@ func (l *line) renew(ctx context.Context, j *job) {
 	l.mu.Unlock()
 	switch {
 	case gone:
-		l.giveUp(ctx, j, "GitLab says that it isn't ours any more: "+err.Error(), true)
+		l.giveUp(ctx, j, "GitLab says that it isn't ours any more: "+err.Error())
 	case err != nil:
 		l.desk.events.trouble("telling GitLab that a job is kept", err)
 	default:
@@ -132,7 +132,7 @@ func (d *Desk) leaveAll(why string) {
 		l.mu.kept = nil
 		l.mu.Unlock()
 		for _, j := range kept {
-			l.giveUp(context.Background(), j, why, true)
+			l.giveUp(context.Background(), j, why)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ci/spillway"
+	"github.com/spillway-ci/spillway/gitlab"
 	"github.com/spillway-ci/spillway/gitlab/route"
 	jobrouterpb "github.com/spillway-ci/spillway/proto/gitlab/jobrouter"
 	runnerrpcpb "github.com/spillway-ci/spillway/proto/gitlab/runnerrpc"
@@ -37,7 +38,6 @@ const (
 )
 
 // certificate is one for 127.0.0.1, and the pool that trusts it.
-
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -57,7 +57,6 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 }
 
 // served is a stand that runners reach in every way.
-
 type served struct {
 	*stand
 	pool   *x509.CertPool
@@ -112,7 +111,6 @@ func loopback(t *testing.T) net.Listener {
 }
 
 // bearerOf is what a runner sends with each call.
-
 type bearerOf string
 
 func (b bearerOf) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -122,7 +120,6 @@ func (b bearerOf) GetRequestMetadata(context.Context, ...string) (map[string]str
 func (bearerOf) RequireTransportSecurity() bool { return false }
 
 // connect dials as GitLab Runner does.
-
 func (s *served) connect(scheme, token string) *grpc.ClientConn {
 	s.t.Helper()
 	url := s.urls[scheme]
@@ -162,7 +159,6 @@ func dialTunnel(ctx context.Context, url, token string, client *http.Client, pro
 }
 
 // reply is the end of a runner's call.
-
 type reply struct {
 	body   []byte
 	header metadata.MD
@@ -248,8 +244,34 @@ func TestNoJobIsOKAndEmpty(t *testing.T) {
 	require.Equal(t, []string{"0123456789abcdef0123456789abcdef"}, r.header.Get("x-request-id"))
 }
 
-// What a runner is told must never be one of the codes that put it out of service.
+// gRPC passes on printable ASCII only. What else GitLab, or what stands in front of it,
+// writes into a header must neither cost the job nor tell the runner that we are ill.
+func TestAHeaderThatCannotBePassedOnIsLeftOut(t *testing.T) {
+	for name, header := range map[string]string{"not ASCII": "caf\xe9", "too long": strings.Repeat("x", maxMetaBytes+1)} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, func(o *Options, _ *stand) { o.LongPoll = time.Second })
+			conn := s.connect("grpc", testToken)
+			s.gitlab.answerWith(func(asked) (gitlab.JobAnswer, error) {
+				return gitlab.JobAnswer{Status: http.StatusNoContent, LastUpdate: header}, nil
+			})
+			r := getJob(t.Context(), conn, requestBody("m1", "", runnerFeatures()))
+			require.NoError(t, r.err)
+			require.Empty(t, r.header.Get("x-gitlab-last-update"))
+			once := answerOnce(jobBody(1))
+			s.gitlab.answerWith(func(q asked) (gitlab.JobAnswer, error) {
+				a, err := once(q)
+				a.RequestID = header
+				return a, err
+			})
+			r = getJob(t.Context(), conn, requestBody("m1", "", runnerFeatures()))
+			require.NoError(t, r.err)
+			require.Equal(t, string(jobBody(1)), string(r.body))
+			require.Empty(t, r.header.Get("x-request-id"))
+		})
+	}
+}
 
+// What a runner is told must never be one of the codes that put it out of service.
 func TestWhoIsSentToGitLab(t *testing.T) {
 	s := serve(t)
 	good := requestBody("m1", "", runnerFeatures())
@@ -281,12 +303,33 @@ func TestATokenInAnotherFormIsNone(t *testing.T) {
 
 func TestAMachineThatMayNotBeGivenJobsIsToldThatThereAreNone(t *testing.T) {
 	s := serve(t)
-	s.contacts.mu.admit = route.ErrSharedSystem
+	s.contacts.refuse(route.ErrSharedSystem)
 	s.gitlab.enqueue(1)
 	r := getJob(t.Context(), s.connect("grpc", testToken), requestBody("m1", "", runnerFeatures()))
 	require.NoError(t, r.err)
 	require.Empty(t, r.body)
 	require.Empty(t, s.gitlab.questions())
+}
+
+// That another machine has its name may be found out, from another replica's contacts,
+// while it waits.
+func TestAMachineThatMayNotBeGivenJobsAnyMoreGetsNone(t *testing.T) {
+	s := serve(t)
+	c := s.getJobSoon(s.connect("grpc", testToken), "m1")
+	s.waitUntil("m1")
+	s.contacts.refuse(route.ErrSharedSystem)
+	s.gitlab.enqueue(1)
+	r := s.reply(c)
+	require.NoError(t, r.err)
+	require.Empty(t, r.body)
+	require.True(t, s.log.has("refused: no job: two instances use the same system_id"))
+	require.Eventually(t, func() bool { return len(s.desk.Held()) == 1 }, soon, often)
+	_, booked := s.book.has(1)
+	require.False(t, booked)
+	s.contacts.refuse(nil)
+	r = getJob(t.Context(), s.connect("grpc", testToken), requestBody("m2", "", runnerFeatures()))
+	require.NoError(t, r.err)
+	require.Equal(t, string(jobBody(1)), string(r.body))
 }
 
 func TestTooManyOpenQuestions(t *testing.T) {

@@ -246,12 +246,16 @@ func TestAMachineIsKnownSinceItWasFirstHeardAnywhere(t *testing.T) {
 		time.Sleep(time.Hour)
 		c := route.NewContacts(r, "2", route.Events{})
 		run(t, c)
-		c.Heard(caller("s_1", ""), time.Now())
+		word := caller("s_1", "") // about a job: it says neither of the two
+		word.Version = ""
+		c.Heard(word, time.Now())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		m := r.get("s_1")
 		require.Equal(t, first, m.RegisteredAt)
+		require.Equal(t, first, m.LastUsedAt, "to be heard is no use: it is idle for as long as before")
 		require.Equal(t, "i-1", m.InstanceID, "a contact without the label doesn't erase it")
+		require.Equal(t, "19.4.0", m.Version, "nor the version")
 		require.Equal(t, "2", m.Replica)
 	})
 }

@@ -93,8 +93,8 @@ func (c *Contacts) lookDue(now time.Time) bool {
 }
 
 // look compares what is known here with the registry, where other replicas, and this
-// one in an earlier life, have written: since when a machine is known, and whether
-// another instance has its system_id.
+// one in an earlier life, have written: since when a machine is known and idle, and
+// whether another instance has its system_id.
 func (c *Contacts) look(ctx context.Context, now time.Time) error {
 	known, err := c.registry.Machines(ctx)
 	if err != nil {
@@ -134,12 +134,13 @@ func (c *Contacts) merge(m *contact, known *router.Machine) (tell []func()) {
 	earlier := !known.RegisteredAt.IsZero() && known.RegisteredAt.Before(m.machine.RegisteredAt)
 	switch {
 	case ours == "" || theirs == "" || ours == theirs:
-		m.machine.InstanceID = cmp.Or(ours, theirs)
+		m.machine.InstanceID, m.machine.Version = cmp.Or(ours, theirs), cmp.Or(m.machine.Version, known.Version)
 		if earlier {
-			m.machine.RegisteredAt = known.RegisteredAt
+			m.machine.RegisteredAt, m.machine.LastUsedAt = known.RegisteredAt, known.LastUsedAt
 		}
 	case m.machine.HeardAt.Sub(known.HeardAt) < spillway.SilentAfter && earlier:
-		m.machine.InstanceID, m.machine.RegisteredAt, m.machine.HeardAt = theirs, known.RegisteredAt, known.HeardAt
+		m.machine.InstanceID, m.machine.HeardAt = theirs, known.HeardAt
+		m.machine.RegisteredAt, m.machine.LastUsedAt = known.RegisteredAt, known.LastUsedAt
 		tell = c.shared(m, ours, time.Now())
 	}
 	return tell
