@@ -48,7 +48,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	if text := strings.TrimSpace(err.Error()); text != "" {
-		_, _ = fmt.Fprintln(a.stderr, "spillwayctl:", text) // there is nowhere else to say it
+		_, _ = fmt.Fprintln(a.stderr, "spillwayctl:", output([]byte(text))) // there is nowhere else to say it
 	}
 	var e *exitError
 	if errors.As(err, &e) {

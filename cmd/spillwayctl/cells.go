@@ -37,7 +37,7 @@ func cellTables(w io.Writer, r *cellsv1.ListCellsResponse) {
 		_, _ = fmt.Fprintln(w, "This control plane is no cell: its configuration has no cells section.")
 		return
 	}
-	_, _ = fmt.Fprintf(w, "This is cell %s.\n\n", strings.TrimSpace(r.GetName()+" "+r.GetRegion()))
+	_, _ = fmt.Fprintf(w, "This is cell %s.\n\n", printable(strings.TrimSpace(r.GetName()+" "+r.GetRegion())))
 	t := newTable(w, "PEER", "REGION", "STATE", "SINCE", "POOL", "TAGS", "FREE", "GROWTH", "COST", "OURS", "DETAIL")
 	for _, p := range r.GetPeers() {
 		if len(p.GetPools()) == 0 {

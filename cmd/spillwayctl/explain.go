@@ -32,13 +32,13 @@ func (a *app) explainCommand() *cobra.Command {
 
 func decisions(w io.Writer, pool string, resp *adminv1.ExplainResponse) {
 	if len(resp.GetDecisions()) == 0 {
-		_, _ = fmt.Fprintf(w, "Pool %s has not decided anything yet.\n", pool)
+		_, _ = fmt.Fprintf(w, "Pool %s has not decided anything yet.\n", printable(pool))
 	}
 	for i, d := range resp.GetDecisions() {
 		if i > 0 {
 			_, _ = fmt.Fprintln(w)
 		}
-		_, _ = fmt.Fprintf(w, "%s  %s  %s  because of %s\n", clock(d.GetAt()), d.GetPool(), change(d), dash(d.GetReason()))
+		_, _ = fmt.Fprintf(w, "%s  %s  %s  because of %s\n", clock(d.GetAt()), printable(d.GetPool()), change(d), printable(dash(d.GetReason())))
 		t := newTable(w, "  STEP", "INSTANCES", "WHY")
 		for _, s := range d.GetTrace() {
 			t.row("  "+s.GetName(), arrow(s.GetBefore(), s.GetAfter()), s.GetWhy())
@@ -91,7 +91,7 @@ func (a *app) whyNotCommand() *cobra.Command {
 
 func verdicts(w io.Writer, resp *adminv1.WhyNotResponse) {
 	r := resp.GetRecord()
-	_, _ = fmt.Fprintf(w, "Job %s needs %s and is %s.\n%s\n\n", r.GetJob().GetId(), tags(r.GetJob().GetRequirement()), stateName(r.GetState()), printable(resp.GetSummary()))
+	_, _ = fmt.Fprintf(w, "Job %s needs %s and is %s.\n%s\n\n", printable(r.GetJob().GetId()), printable(tags(r.GetJob().GetRequirement())), stateName(r.GetState()), printable(resp.GetSummary()))
 	t := newTable(w, "POOL", "CAN TAKE IT", "FAILS", "WHY")
 	for _, v := range resp.GetVerdicts() {
 		can := "no"

@@ -33,7 +33,7 @@ free is in the column ELSEWHERE.`,
 
 func placeChoices(w io.Writer, resp *adminv1.ExplainJobResponse) {
 	r := resp.GetRecord()
-	_, _ = fmt.Fprintf(w, "Job %s needs %s and is %s.\n%s\n", r.GetJob().GetId(), tags(r.GetJob().GetRequirement()), stateName(r.GetState()), printable(resp.GetSummary()))
+	_, _ = fmt.Fprintf(w, "Job %s needs %s and is %s.\n%s\n", printable(r.GetJob().GetId()), printable(tags(r.GetJob().GetRequirement())), stateName(r.GetState()), printable(resp.GetSummary()))
 	_, _ = fmt.Fprintf(w, "Of its class %d wait, %d of them for admission; its project has %d running; %d jobs of other classes come before the class's first.\n\n",
 		resp.GetWaiting()+resp.GetUnadmitted(), resp.GetUnadmitted(), resp.GetProjectRunning(), resp.GetServedBefore())
 	t := newTable(w, "POOL", "PRIORITY", "COST", "FREE", "ELSEWHERE", "ROOM", "OUTCOME", "WHY")
@@ -46,7 +46,7 @@ func placeChoices(w io.Writer, resp *adminv1.ExplainJobResponse) {
 		if len(p.GetMachines()) == 0 {
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "\nMachines of %s, the best first:\n", p.GetPool())
+		_, _ = fmt.Fprintf(w, "\nMachines of %s, the best first:\n", printable(p.GetPool()))
 		t := newTable(w, "  MACHINE", "AGAINST IT", "COST", "HISTORY", "AFFINITY", "ANTI-AFFINITY", "TOPOLOGY")
 		for _, m := range p.GetMachines() {
 			t.row("  "+m.GetMachineId(), weight(m.GetSum()), weight(m.GetCost()), weight(m.GetHistory()), weight(m.GetAffinity()),

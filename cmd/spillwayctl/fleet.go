@@ -38,10 +38,10 @@ func poolTable(w io.Writer, resp *adminv1.ListPoolsResponse) {
 	t.flush()
 	for _, p := range resp.GetPools() {
 		if p.GetHold() != "" {
-			_, _ = fmt.Fprintf(w, "%s is held: %s\n", p.GetName(), p.GetHold())
+			_, _ = fmt.Fprintf(w, "%s is held: %s\n", printable(p.GetName()), printable(p.GetHold()))
 		}
 		if p.GetFinding() != "" {
-			_, _ = fmt.Fprintf(w, "%s: %s\n", p.GetName(), printable(p.GetFinding()))
+			_, _ = fmt.Fprintf(w, "%s: %s\n", printable(p.GetName()), printable(p.GetFinding()))
 		}
 	}
 }

@@ -219,7 +219,7 @@ func (a *app) serveOne(ctx context.Context, c client, job string, target *debugv
 		})
 	}
 	if err != nil && ctx.Err() == nil {
-		_, _ = fmt.Fprintln(a.stderr, "spillwayctl:", a.answered(err)) // there is nowhere else to say it
+		_, _ = fmt.Fprintln(a.stderr, "spillwayctl:", printable(a.answered(err).Error())) // there is nowhere else to say it
 	}
 }
 

@@ -189,8 +189,8 @@ func jobDetails(w io.Writer, r *typesv1.JobRecord) {
 	}
 }
 
-// output is a job's own words: lines and colours may stay as they are only if
-// they can do nothing else to the terminal.
+// output is the words of somebody else, of a job above all: lines stay, and nothing of
+// it steers the terminal.
 func output(b []byte) string {
 	lines := strings.Split(strings.ToValidUTF8(string(b), "�"), "\n")
 	for i, l := range lines {

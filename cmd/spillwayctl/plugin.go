@@ -48,7 +48,7 @@ func (a *app) pluginTable(w io.Writer, resp *adminv1.ListPluginsResponse) {
 	t.flush()
 	for _, p := range resp.GetPlugins() {
 		if p.GetLastError() != "" {
-			_, _ = fmt.Fprintf(w, "%s: %s\n", p.GetProvider(), printable(p.GetLastError()))
+			_, _ = fmt.Fprintf(w, "%s: %s\n", printable(p.GetProvider()), printable(p.GetLastError()))
 		}
 	}
 }

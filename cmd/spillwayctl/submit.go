@@ -197,7 +197,8 @@ func (a *app) push(ctx context.Context, c client, jobs []spillway.Job) ([]*jobsv
 			acks = append(acks, ack)
 		}
 	})
-	return acks, g.Wait()
+	err = g.Wait() // before acks is read
+	return acks, err
 }
 
 // cutShort says what is known of jobs whose acknowledgements did not all come.

@@ -177,7 +177,7 @@ func (p *progress) show(r *typesv1.JobRecord, ended bool) {
 		}
 		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%d of %d ended, %d running", p.ended, p.total, running)
 	case ended:
-		_, _ = fmt.Fprintf(p.w, "%d/%d %s %s in %s (%s)\n", p.ended, p.total, printable(r.GetJob().GetId()), stateName(r.GetState()), dash(r.GetPool()), result(r))
+		_, _ = fmt.Fprintf(p.w, "%d/%d %s %s in %s (%s)\n", p.ended, p.total, printable(r.GetJob().GetId()), stateName(r.GetState()), printable(dash(r.GetPool())), printable(result(r)))
 	}
 }
 
