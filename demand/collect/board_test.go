@@ -3,6 +3,8 @@ package collect
 import (
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,6 +94,29 @@ func TestABoardOfAnotherGitLabIsNotOurs(t *testing.T) {
 	_, err = s.Board(t.Context())
 	require.ErrorIs(t, err, errOtherBoard)
 	require.Contains(t, s.Status()[0].Err, "another GitLab")
+}
+
+// The replica that asks GitLab may have a clock that is ahead, and die: what it has shown
+// gets as old as any other's.
+func TestABoardFromTheFutureGetsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := newMemory().member(), wideBoard(1, 0)
+		b.At = time.Now().Add(5 * time.Minute)
+		b.Runners = map[int64]RunnerState{7: {At: b.At, Whole: true}}
+		require.NoError(t, m.PutBoard(t.Context(), BoardName, 1, marshal(t, b), minBoardTTL))
+		s := NewSources(SourcesOptions{Boards: m, Origin: origin, Every: DefaultEvery})
+		v, err := s.Demand(t.Context())
+		require.NoError(t, err)
+		require.False(t, v.Partial)
+		read := time.Now()
+		pass(s.StaleAfter() + time.Second)
+		v, err = s.Demand(t.Context())
+		require.NoError(t, err)
+		require.True(t, v.Partial, "nobody has written since")
+		shown, err := s.Board(t.Context())
+		require.NoError(t, err)
+		require.WithinDuration(t, read, shown.Runners[7].At, 0, "it proves no machine idle for longer either")
+	})
 }
 
 // benchSnapshot is n pending jobs as GitLab lists them: in 500 classes, over 2,000

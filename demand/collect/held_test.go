@@ -64,6 +64,26 @@ func TestHeldJobsAreDemandWithoutAnAPIToken(t *testing.T) {
 	})
 }
 
+// Who watches over hooks by their source's age must not be told of one that never came.
+func TestJobsThatAreHeldAreNoHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := new(kept)
+		many := make([]Sighting, 200) // more than one message takes
+		for i := range many {
+			many[i] = pending(i+1, 0, "a")
+		}
+		k.set(many...)
+		r := start(t, newMemory(), "one", nil, Options{Held: k, Hooks: true})
+		pass(time.Minute)
+		jobs, _ := r.demand()
+		require.Equal(t, map[string]int{"[a]": len(many)}, jobs)
+		require.Zero(t, r.status(statusHooks).At)
+		r.hook(1000, "pending")
+		settle()
+		require.Equal(t, SourceStatus{Name: statusHooks, At: time.Now().Add(-DefaultDebounce), Jobs: 1}, r.status(statusHooks))
+	})
+}
+
 func TestHeldChangedIsHeardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := new(kept)

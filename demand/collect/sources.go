@@ -189,10 +189,25 @@ func (s *Sources) learn(data []byte) error {
 	if slices.ContainsFunc(b.Classes, func(w Waiting) bool { return w.Requirement.Origin != s.o.Origin }) {
 		return errOtherBoard // gitlab.url was changed, and the next list is still to come
 	}
+	notFromTheFuture(&b, time.Now())
 	s.mu.data, s.mu.board, s.mu.classes = data, b, classes(b)
 	q := &s.mu.gitlab
 	q.At, q.Jobs, q.Partial, q.Why, q.Err = b.At, jobsOf(s.mu.classes), b.Partial, b.Why, ""
 	return nil
+}
+
+// notFromTheFuture has nothing on a board be younger than the board itself: the clock of
+// the replica that wrote it may be ahead, and what it says would not get old until then.
+func notFromTheFuture(b *Board, now time.Time) {
+	if b.At.After(now) {
+		b.At = now
+	}
+	for id, r := range b.Runners {
+		if r.At.After(now) {
+			r.At = now
+			b.Runners[id] = r
+		}
+	}
 }
 
 // classes are the board's classes as demand has them.

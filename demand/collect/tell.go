@@ -24,6 +24,8 @@ const (
 // message is what a replica tells the others on Topic.
 type message struct {
 	Jobs []Sighting `json:"jobs,omitempty"`
+	// Hook: a hook came with it. Jobs that are held are told whether one does or not.
+	Hook bool `json:"hook,omitempty"`
 	// Replica, Problem and Lacks: the replica keeps jobs for machines that are still to
 	// come; with a problem it doesn't know whether there are any, and where it lacks
 	// something it doesn't know that of some pools.
@@ -32,10 +34,10 @@ type message struct {
 	Lacks   []lack `json:"lacks,omitempty"`
 }
 
-// Tell tells every replica what was seen of jobs. It is best effort: the next list
+// Tell tells every replica what a hook says of jobs. It is best effort: the next list
 // tells what was lost.
 func Tell(ctx context.Context, p FactPublisher, jobs ...Sighting) error {
-	return tell(ctx, p, message{Jobs: jobs})
+	return tell(ctx, p, message{Jobs: jobs, Hook: true})
 }
 
 // tell splits what doesn't fit into one message: what the replica says of itself goes

@@ -208,7 +208,9 @@ func (t *tenure) heard(data []byte, now time.Time) {
 		t.book.Saw(s)
 		t.wonder(s)
 	}
-	t.g.status.change(func(_, _, hooks *SourceStatus) { hooks.At, hooks.Jobs = now, hooks.Jobs+len(m.Jobs) })
+	if m.Hook {
+		t.g.status.change(func(_, _, hooks *SourceStatus) { hooks.At, hooks.Jobs = now, hooks.Jobs+len(m.Jobs) })
+	}
 	t.noticed()
 }
 
