@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/spillway-ci/spillway/config"
 )
@@ -41,9 +42,13 @@ func NewHTTPHandler(m *Metrics, checks []Check) http.Handler {
 		MaxRequestsInFlight: maxScrapes, Timeout: writeTimeout - 5*time.Second,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
+	var looks singleflight.Group
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		code, body := readiness(r.Context(), checks)
-		answer(w, code, body)
+		// All that ask at a time get one answer: anybody may, and each look takes a connection
+		// to the store.
+		found, _, _ := looks.Do("", func() (any, error) { return lookAt(context.WithoutCancel(r.Context()), checks), nil })
+		is := found.(readiness)
+		answer(w, is.code, is.body)
 	})
 	return mux
 }
@@ -55,8 +60,14 @@ func answer(w http.ResponseWriter, code int, body string) {
 	_, _ = w.Write([]byte(body)) // the asker has gone: nothing to do about it
 }
 
-// readiness runs all checks at once and says line by line which one fails.
-func readiness(ctx context.Context, checks []Check) (code int, body string) {
+// readiness is an answer of /readyz.
+type readiness struct {
+	code int
+	body string
+}
+
+// lookAt runs all checks at once and says line by line which one fails.
+func lookAt(ctx context.Context, checks []Check) readiness {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	lines := make([]string, len(checks))
@@ -72,7 +83,7 @@ func readiness(ctx context.Context, checks []Check) (code int, body string) {
 		})
 	}
 	wg.Wait()
-	code = http.StatusOK
+	code := http.StatusOK
 	for _, f := range failed {
 		if f {
 			code = http.StatusServiceUnavailable
@@ -81,7 +92,7 @@ func readiness(ctx context.Context, checks []Check) (code int, body string) {
 	if len(lines) == 0 {
 		lines = []string{"ok"}
 	}
-	return code, strings.Join(lines, "\n") + "\n"
+	return readiness{code, strings.Join(lines, "\n") + "\n"}
 }
 
 func newHTTPServer(handler http.Handler) *http.Server {

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -104,6 +106,43 @@ func TestReadyzDoesNotWaitForAHangingCheck(t *testing.T) {
 	h.ServeHTTP(w, r)
 	require.Equal(t, http.StatusServiceUnavailable, w.code)
 	require.Equal(t, "fail slow: context deadline exceeded\n", w.body.String())
+}
+
+// Anybody may ask, and the store must not notice how many do.
+func TestACrowdThatAsksReadyzIsOneForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		h := server.NewHTTPHandler(server.NewMetrics("x"), []server.Check{{Name: "store", Run: func(ctx context.Context) error {
+			looks.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			return ctx.Err()
+		}}})
+		ask := func(ctx context.Context) *recorder {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			w := &recorder{}
+			h.ServeHTTP(w, r)
+			return w
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		go ask(leaving)
+		synctest.Wait()
+		leave()
+		for range 50 {
+			go func() {
+				if w := ask(t.Context()); w.body.String() != "ok store\n" {
+					t.Errorf("%d %s", w.code, w.body.String())
+				}
+			}()
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, looks.Load())
+		require.Equal(t, http.StatusOK, ask(t.Context()).code)
+		require.EqualValues(t, 2, looks.Load(), "who asks later gets a new answer")
+	})
 }
 
 type recorder struct {
