@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,8 +155,7 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	}
 	var decide sync.WaitGroup
 	c.leases.Renew(ctx, time.Now())
-	decide.Go(func() { c.leases.Run(ctx) })
-	decide.Go(func() { c.loop.Run(ctx) })
+	decide.Go(func() { c.leases.Run(ctx, c.loop.Run) })
 	decide.Go(func() { c.followPokes(ctx) })
 	decide.Go(func() { c.certificates.Run(ctx) })
 	decide.Go(func() { c.followTokens(ctx) })
@@ -169,6 +169,8 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	}
 	if c.gitlab != nil {
 		c.gitlab.run(ctx, &decide)
+	} else {
+		decide.Go(func() { c.reportFeeds(ctx) })
 	}
 	c.watchInterruptions(ctx, &decide)
 
@@ -317,7 +319,9 @@ func (c *ControlPlane) tokens() (*session.Tokens, error) {
 			errs = append(errs, fmt.Errorf("pools[%d].runner_token: %w", i, err))
 			continue
 		}
-		pools[secret.Reveal()] = c.pools[i]
+		for token := range strings.FieldsSeq(secret.Reveal()) { // one, or while it is replaced the new one and the old one
+			pools[token] = c.pools[i]
+		}
 	}
 	return session.NewTokens(pools), errors.Join(errs...)
 }
@@ -328,15 +332,23 @@ func (c *ControlPlane) poke() {
 	}
 }
 
+// pokesRetry is when somebody listens again who could not.
+const pokesRetry = time.Second
+
 // followPokes wakes the scaler when any replica's queue has grown.
 func (c *ControlPlane) followPokes(ctx context.Context) {
-	pokes, err := c.store.Pokes(ctx)
-	if err != nil {
-		c.log.Warn("not listening for pokes: the scaler looks at each tick only", "error", err)
-		return
-	}
-	for range pokes {
-		c.loop.Poke()
+	for ctx.Err() == nil {
+		pokes, err := c.store.Pokes(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				c.log.Warn("not listening for pokes for now: the scaler looks at each tick only", "error", err)
+			}
+			pause(ctx, pokesRetry)
+			continue
+		}
+		for range pokes {
+			c.loop.Poke()
+		}
 	}
 }
 

@@ -13,6 +13,5 @@ import (
 func TestTheCoordinatorsBoundsAreTheConfigurations(t *testing.T) {
 	require.Equal(t, []any{coordinator.DefaultMaxWorkers, coordinator.MaxWorkers, coordinator.DefaultMaxQueued, coordinator.MaxQueued},
 		[]any{config.DefaultMaxWorkers, config.MaxWorkers, config.DefaultMaxQueued, config.MaxQueuedPerPool})
-	require.Equal(t, []any{coordinator.DefaultPollWait, coordinator.MinPollWait, coordinator.MaxPollWait},
-		[]any{config.DefaultPollWait, config.MinPollWait, config.MaxPollWait})
+	require.Equal(t, []any{coordinator.DefaultPollWait, coordinator.MaxPollWait}, []any{config.DefaultPollWait, config.MaxPollWait})
 }

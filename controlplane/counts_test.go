@@ -1,8 +1,11 @@
 package controlplane
 
 import (
+	"slices"
 	"testing"
+	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/config"
@@ -48,4 +51,16 @@ func TestCountsOfWhatCannotBeAsked(t *testing.T) {
 		found = append(found, f.Code)
 	}
 	require.Equal(t, []string{"count_unusable"}, found)
+}
+
+func TestCountsAreInTheMetricsWithoutAGitLab(t *testing.T) {
+	cfg := configure(t, "{url: 'http://127.0.0.1:1'}", "capability: {tags: [a]}, count: {every: 30s, prometheus: {url: 'http://127.0.0.1:1', query: up}}")
+	cfg.GitLab = nil
+	c := run(t, cfg)
+	require.Eventually(t, func() bool {
+		families, err := c.metrics.Registry().Gather()
+		return err == nil && slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "spillway_source_up_bool" && f.GetMetric()[0].GetLabel()[0].GetValue() == "count/theirs"
+		})
+	}, within, 20*time.Millisecond)
 }

@@ -241,13 +241,18 @@ func (g *gitLab) heard(ctx context.Context, e webhook.Event) error {
 const hastenTopic = "gitlab/hasten"
 
 func (g *gitLab) hasten(ctx context.Context) {
-	told, err := g.c.store.Facts(ctx, hastenTopic)
-	if err != nil {
-		g.c.log.Warn("jobs of webhooks are asked for a second later", "error", err)
-		return
-	}
-	for range told {
-		g.desk.Hasten()
+	for ctx.Err() == nil {
+		told, err := g.c.store.Facts(ctx, hastenTopic)
+		if err != nil {
+			if ctx.Err() == nil {
+				g.c.log.Warn("jobs of webhooks are asked for a second later for now", "error", err)
+			}
+			pause(ctx, pokesRetry)
+			continue
+		}
+		for range told {
+			g.desk.Hasten()
+		}
 	}
 }
 

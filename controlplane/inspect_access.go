@@ -34,6 +34,13 @@ func (i *surroundings) local(online bool) []Finding {
 	if r := i.cfg.Store.Redis; r != nil && r.TLS != nil {
 		i.certificates("store.redis.tls", r.TLS.TLS, missing)
 	}
+	if k := i.cfg.Cells; k != nil {
+		for n := range k.Peers {
+			if p := &k.Peers[n]; p.TLS != nil {
+				i.certificates(peerSetting(n, "tls"), p.TLS.TLS, missing)
+			}
+		}
+	}
 	for n := range i.cfg.Access {
 		i.accessToken(fmt.Sprintf("access[%d].token", n), i.cfg.Access[n].Token, missing)
 	}

@@ -91,12 +91,18 @@ func TestInspectReadsEverySecret(t *testing.T) {
 	cfg := configure(t, fmt.Sprintf(`{url: %q, api_token: %s, jobs: {scope: none}, webhook: {secret: %s}, route: {server_url: "grpc://127.0.0.1:1"}}`, server.URL, missing, missing),
 		fmt.Sprintf("mode: route, capability: {tags: [a]}, gitlab: {runner_id: 1, token: %s}, runner_token: %s, count: {prometheus: {url: %q, query: up, token: %s}}", missing, missing, server.URL, missing))
 	cfg.Store.Redis = &config.Redis{Addrs: []string{"127.0.0.1:1"}, PasswordFile: "/nowhere/password"}
+	nowhere := config.TLS{CAFile: "/nowhere/ca"}
+	cfg.Cells = &config.Cells{Peers: []config.CellPeer{{Token: config.SecretSource{File: "/nowhere/token"}, TLS: &config.StoreTLS{TLS: nowhere}}}}
 	texts := found(t, cfg)
-	for i, setting := range []string{"store.redis.password", "gitlab.api_token", "gitlab.webhook.secret", "pool theirs, runner_token", "pool theirs, gitlab.token", "pool theirs, count.prometheus.token"} {
+	for i, setting := range []string{"store.redis.password", "gitlab.api_token", "gitlab.webhook.secret", "cells.peers[0].token", "pool theirs, runner_token", "pool theirs, gitlab.token", "pool theirs, count.prometheus.token"} {
 		require.Contains(t, texts[i], "error: "+setting+": no secret: ")
 		require.Contains(t, texts[i], "(secret_unreadable): ")
 	}
-	require.Len(t, texts, 6, "%v", texts)
+	require.Len(t, texts, 7, "%v", texts)
+	certificates := (&surroundings{cfg: cfg}).local(true)
+	require.Len(t, certificates, 1, "%v", certificates)
+	require.Contains(t, certificates[0].String(), "error: cells.peers[0].tls: ")
+	require.Contains(t, certificates[0].String(), "(certificate_missing): ")
 }
 
 // The plugin has its part in it, and what is about no provider says so.

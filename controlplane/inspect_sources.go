@@ -77,6 +77,11 @@ func (i *surroundings) secrets() {
 			i.secret(place{setting: "gitlab.webhook.secret"}, g.Webhook.Secret)
 		}
 	}
+	if k := i.cfg.Cells; k != nil {
+		for n := range k.Peers {
+			i.secret(place{setting: peerSetting(n, "token")}, k.Peers[n].Token)
+		}
+	}
 	for n := range i.cfg.Pools {
 		p := &i.cfg.Pools[n]
 		i.secret(in(p, "runner_token"), p.RunnerToken)
@@ -87,6 +92,10 @@ func (i *surroundings) secrets() {
 			i.secret(in(p, "count.prometheus.token"), p.Count.Prometheus.Token)
 		}
 	}
+}
+
+func peerSetting(peer int, setting string) string {
+	return fmt.Sprintf("cells.peers[%d].%s", peer, setting)
 }
 
 func (i *surroundings) secret(at place, from config.SecretSource) {

@@ -62,18 +62,19 @@ func (c *ControlPlane) poolsChanged(pools []spillway.Pool) {
 
 // reconfigure has a pool's runners take something else from now on.
 func (c *ControlPlane) reconfigure(name string, takes spillway.Capability) {
-	pools := c.poolSet.configured()
-	for i := range pools {
-		if pools[i].Name != name {
-			continue
+	c.log.Info("what the pool's runners take", "pool", name, "capability", takes.String())
+	err := c.poolSet.update(configPart, func(pools []spillway.Pool) []spillway.Pool {
+		for i := range pools {
+			if pools[i].Name == name {
+				pools[i].Capability = takes
+			}
 		}
-		pools[i].Capability = takes
-		c.log.Info("what the pool's runners take", "pool", name, "capability", takes.String())
-		if err := c.poolSet.replace(configPart, pools); err != nil {
-			c.log.Error("the pools can't be changed", "error", err) // no other part has a name of ours
-		}
-		c.rebind()
+		return pools
+	})
+	if err != nil {
+		c.log.Error("the pools can't be changed", "error", err) // no other part has a name of ours
 	}
+	c.rebind()
 }
 
 // rebind has route mode go by the pools as they are now.

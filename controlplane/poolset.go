@@ -48,29 +48,36 @@ func newPoolSet(changed func([]spillway.Pool)) *poolSet {
 // replace sets the pools of a part. A name that another part has is refused, and
 // nothing is changed.
 func (s *poolSet) replace(part string, pools []spillway.Pool) error {
+	return s.update(part, func([]spillway.Pool) []spillway.Pool { return slices.Clone(pools) })
+}
+
+// update is replace by what change makes of the pools that the part has: nobody else
+// changes them meanwhile.
+func (s *poolSet) update(part string, change func(pools []spillway.Pool) []spillway.Pool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := -1
+	at := slices.IndexFunc(s.mu.parts, func(p poolsOf) bool { return p.part == part })
+	var pools []spillway.Pool
+	if at >= 0 {
+		pools = slices.Clone(s.mu.parts[at].pools)
+	}
+	pools = change(pools)
 	names := map[string]bool{}
 	for i := range pools {
 		names[pools[i].Name] = true
 	}
-	for i, p := range s.mu.parts {
-		if p.part == part {
-			at = i
-			continue
-		}
+	for _, p := range s.mu.parts {
 		for k := range p.pools {
-			if names[p.pools[k].Name] {
+			if p.part != part && names[p.pools[k].Name] {
 				return fmt.Errorf("pool %s: %w: there is a pool of that name (%s)", p.pools[k].Name, spillway.ErrInvalid, p.part)
 			}
 		}
 	}
 	if at < 0 {
-		s.mu.parts = append(s.mu.parts, poolsOf{part: part})
-		at = len(s.mu.parts) - 1
+		s.mu.parts = append(s.mu.parts, poolsOf{part, pools})
+	} else {
+		s.mu.parts[at].pools = pools
 	}
-	s.mu.parts[at].pools = slices.Clone(pools)
 	s.changed(s.list())
 	return nil
 }

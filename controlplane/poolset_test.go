@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,4 +39,29 @@ func TestAPoolSetJoinsItsParts(t *testing.T) {
 	s.pin(nil)
 	require.Len(t, told, 5)
 	require.Equal(t, s.all(), told[4])
+}
+
+// A reload and what GitLab says by now change the same pools, at any time.
+func TestTwoThatChangeAPartKeepWhatTheOtherHasChanged(t *testing.T) {
+	s := newPoolSet(func([]spillway.Pool) {})
+	require.NoError(t, s.replace(configPart, []spillway.Pool{{Name: "a"}, {Name: "b"}}))
+	other := make(chan error, 1)
+	err := s.update(configPart, func(pools []spillway.Pool) []spillway.Pool {
+		go func() {
+			other <- s.update(configPart, func(pools []spillway.Pool) []spillway.Pool {
+				pools[1].Priority = 2
+				return pools
+			})
+		}()
+		select { // for a while, in which the other one is done, unless it has to wait
+		case err := <-other:
+			other <- err
+		case <-time.After(100 * time.Millisecond):
+		}
+		pools[0].Priority = 1
+		return pools
+	})
+	require.NoError(t, err)
+	require.NoError(t, <-other)
+	require.Equal(t, []spillway.Pool{{Name: "a", Priority: 1}, {Name: "b", Priority: 2}}, s.configured())
 }

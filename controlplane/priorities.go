@@ -63,12 +63,16 @@ func (c *ControlPlane) pinPriorities(ctx context.Context) error {
 
 // followPriorities keeps them up until ctx ends.
 func (c *ControlPlane) followPriorities(ctx context.Context) {
-	pokes, err := c.store.SettingPokes(ctx, prioritySetting)
-	if err != nil {
-		c.log.Warn("not listening for changed priorities: they are read now and then only", "every", prioritiesEvery, "error", err)
-	}
+	var pokes <-chan struct{}
 	for ctx.Err() == nil {
 		wait := prioritiesEvery
+		if pokes == nil {
+			var err error
+			if pokes, err = c.store.SettingPokes(ctx, prioritySetting); err != nil && ctx.Err() == nil {
+				c.log.Warn("not listening for changed priorities for now: they are read now and then", "error", err)
+				wait = prioritiesRetry
+			}
+		}
 		if err := c.pinPriorities(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("the priorities that were set can't be read: they stay as they were", "error", err)
 			wait = prioritiesRetry

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-ci/spillway"
 	"github.com/spillway-ci/spillway/config"
 )
 
@@ -27,7 +28,7 @@ func (c *ControlPlane) Reload(cfg *config.Config) (Reloaded, error) {
 	old := c.rules.Load()
 	next := *old
 	next.Pools = slices.Clone(old.Pools)
-	r := Reloaded{Restart: c.reloadAdmission(cfg, otherSections(c.cfg, cfg))}
+	r := Reloaded{Restart: otherSections(c.cfg, cfg)}
 	for i := range next.Pools {
 		name := next.Pools[i].Name
 		wanted, ok := cfg.Pool(name)
@@ -47,30 +48,37 @@ func (c *ControlPlane) Reload(cfg *config.Config) (Reloaded, error) {
 			r.Restart = append(r.Restart, "pools."+cfg.Pools[i].Name+" (added)")
 		}
 	}
-	if len(r.Pools) == 0 {
-		return r, nil
+	if len(r.Pools) > 0 {
+		if err := c.takeOver(&next, r.Pools); err != nil {
+			return Reloaded{}, err
+		}
 	}
-	return r, c.takeOver(&next, r.Pools)
+	r.Restart = c.reloadAdmission(cfg, r.Restart) // once nothing can be refused any more
+	return r, nil
 }
 
 // takeOver brings the rules of some pools into force.
 func (c *ControlPlane) takeOver(next *config.Config, changed []string) error {
 	pools := next.SpillwayPools()
-	learned := c.poolSet.configured()
 	var errs []error
 	for i := range pools {
 		if err := pools[i].Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("pool %s: %w", pools[i].Name, err))
-		}
-		if next.Pools[i].CapabilityFromGitLab() {
-			pools[i].Capability = learned[i].Capability
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	c.rules.Store(next)
-	if err := c.poolSet.replace(configPart, pools); err != nil {
+	err := c.poolSet.update(configPart, func(learned []spillway.Pool) []spillway.Pool {
+		for i := range pools {
+			if next.Pools[i].CapabilityFromGitLab() {
+				pools[i].Capability = learned[i].Capability
+			}
+		}
+		return pools
+	})
+	if err != nil {
 		return err
 	}
 	for _, name := range changed { // also where only the policy differs

@@ -1,12 +1,18 @@
 package controlplane
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spillway-ci/spillway"
+	admissions "github.com/spillway-ci/spillway/admission/session"
 	"github.com/spillway-ci/spillway/config"
+	admissionv1 "github.com/spillway-ci/spillway/proto/spillway/admission/v1"
+	"github.com/spillway-ci/spillway/server"
+	"github.com/spillway-ci/spillway/store"
 )
 
 func TestWhatAReloadTakesOver(t *testing.T) {
@@ -33,4 +39,42 @@ func TestFixedPoolFieldsExist(t *testing.T) {
 	merged, restart := mergePool(config.Pool{}, config.Pool{})
 	require.Empty(t, restart)
 	require.Equal(t, config.Pool{}, merged)
+}
+
+func TestAReloadThatIsRefusedChangesNothing(t *testing.T) {
+	kept, err := store.OpenEmbedded()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, kept.Close()) })
+	with := func(controller string, priority int) *config.Config {
+		return &config.Config{
+			Replica: "one", Pools: []config.Pool{{Name: "linux", CapacityPerInstance: 1, Priority: priority}},
+			Admission: config.Admission{Controllers: []config.AdmissionController{{Name: controller, Scope: "cluster", Deadline: time.Second, Batch: 1}}},
+		}
+	}
+	cfg := with("before", 1)
+	c := &ControlPlane{cfg: cfg, metrics: server.NewMetrics("test"), poolSet: newPoolSet(func([]spillway.Pool) {})}
+	c.rules.Store(cfg)
+	require.NoError(t, c.poolSet.replace(configPart, cfg.SpillwayPools()))
+	c.reviewer, err = admissions.NewReviewer(kept, admissions.Options{Replica: "one", Policy: cfg.AdmissionPolicy()})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.reviewer.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+
+	_, err = c.Reload(with("after", -1))
+	require.ErrorContains(t, err, "pool linux: ")
+	list, err := admissions.NewService(c.reviewer).ListControllers(t.Context(), &admissionv1.ListControllersRequest{})
+	require.NoError(t, err)
+	require.Len(t, list.GetControllers(), 1)
+	require.Equal(t, "before", list.GetControllers()[0].GetName())
+	require.Same(t, cfg, c.rules.Load())
+	require.Equal(t, cfg.SpillwayPools(), c.poolSet.configured())
+
+	r, err := c.Reload(with("after", 1))
+	require.NoError(t, err)
+	require.Equal(t, Reloaded{Restart: []string{}}, r)
+	list, err = admissions.NewService(c.reviewer).ListControllers(t.Context(), &admissionv1.ListControllersRequest{})
+	require.NoError(t, err)
+	require.Equal(t, "after", list.GetControllers()[0].GetName())
 }

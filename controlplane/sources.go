@@ -118,6 +118,14 @@ func (c *ControlPlane) feeds() (feeds []server.FeedStatus) {
 	return feeds
 }
 
+// reportFeeds shows them in the metrics until ctx ends, where no GitLab has that done.
+func (c *ControlPlane) reportFeeds(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.metrics.SourcesRead(c.feeds())
+		pause(ctx, reportEvery)
+	}
+}
+
 // Ledger reads the newest decisions of a pool.
 func (a answers) Ledger(ctx context.Context, pool string, limit int) ([]server.LedgerEntry, error) {
 	raw, err := a.c.store.Ledger(ctx, pool, limit)

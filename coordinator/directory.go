@@ -164,12 +164,16 @@ func (d *directory) replace(pools []spillway.Pool) (left []string) {
 
 // follow keeps the directory up until ctx ends.
 func (d *directory) follow(ctx context.Context) {
-	pokes, err := d.store.SettingPokes(ctx, poolSetting)
-	if err != nil {
-		tell(d.opt.Events.Trouble, Trouble{Op: "listen for registered pools", Err: err})
-	}
+	var pokes <-chan struct{}
 	for ctx.Err() == nil {
 		wait := poolsEvery
+		if pokes == nil {
+			var err error
+			if pokes, err = d.store.SettingPokes(ctx, poolSetting); err != nil && ctx.Err() == nil {
+				tell(d.opt.Events.Trouble, Trouble{Op: "listen for registered pools", Err: err})
+				wait = poolsRetry
+			}
+		}
 		if err := d.read(ctx); err != nil && ctx.Err() == nil {
 			tell(d.opt.Events.Trouble, Trouble{Op: "read the registered pools", Err: err})
 			wait = poolsRetry

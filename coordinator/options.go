@@ -49,7 +49,6 @@ const (
 const (
 	MaxWorkers  = 100_000
 	MaxQueued   = 1_000_000
-	MinPollWait = 100 * time.Millisecond
 	MaxPollWait = 30 * time.Second
 )
 
@@ -111,7 +110,7 @@ func (o Options) Validate() error {
 	check(o.Configured == nil || o.Replace == nil, "Options.Configured and Options.Replace are needed")
 	check(o.MaxWorkers < 0 || o.MaxWorkers > MaxWorkers, "%d workers, use 1 to %d", o.MaxWorkers, MaxWorkers)
 	check(o.MaxQueued < 0 || o.MaxQueued > MaxQueued, "%d jobs queued, use 1 to %d", o.MaxQueued, MaxQueued)
-	check(o.PollWait < 0 || o.PollWait > MaxPollWait, "polls wait %s, use %s to %s", o.PollWait, MinPollWait, MaxPollWait)
+	check(o.PollWait < 0 || o.PollWait > MaxPollWait, "polls wait %s, use up to %s", o.PollWait, MaxPollWait)
 	return errors.Join(errs...)
 }
 

@@ -176,13 +176,26 @@ func (p *Pool) carryOut(ctx context.Context, now time.Time, d policy.Decision, p
 
 // forget drops what could not be persisted: the pool is taken over afresh from
 // the store at the next tick.
-func (p *Pool) forget() { p.epoch = 0 }
+func (p *Pool) forget() { p.afresh = true }
+
+// mayWrite reports whether a write that is sent now would end within the tenure, however
+// long what this tick asked before has taken.
+func (p *Pool) mayWrite() error {
+	at := p.tickedAt.Add(p.now().Sub(p.began))
+	if epoch, until, ok := p.tenure.Hold(p.Name(), at); !ok || epoch != p.epoch || until.Sub(at) <= WriteDeadline {
+		return errTenure
+	}
+	return nil
+}
 
 // judge sorts an error: a conflict means look again, an unknown outcome means look
 // before anything is written, a refusal cools the pool off.
 func (p *Pool) judge(now time.Time, err error, res *Result) {
-	if errors.Is(err, errOrder) {
+	switch {
+	case errors.Is(err, errOrder):
 		return // the store's trouble, not the provider's: the book is taken over afresh
+	case errors.Is(err, errTenure):
+		return // whoever has the pool next looks first
 	}
 	e := providerError(err)
 	switch {
@@ -205,6 +218,9 @@ var (
 	// errInstance marks a refusal that concerns single instances, and says nothing of
 	// whether the group would launch.
 	errInstance = errors.New("not for these instances")
+	// errTenure marks a write that was not sent, because another replica might have the
+	// pool before it ends.
+	errTenure = errors.New("not asked: the lease ends too soon")
 )
 
 // order says what was ordered, empty where all of it stood already: a drain that nobody
@@ -249,6 +265,10 @@ func listNames(names []string) string {
 func (p *Pool) setDesired(ctx context.Context, now time.Time, pl plan) (string, error) {
 	before := p.seen.status.Desired
 	args := fmt.Sprintf("%d, expected %d", pl.target, before)
+	if err := p.mayWrite(); err != nil {
+		p.state.AskedAt = pl.asked
+		return "set_desired(" + args + ")", err
+	}
 	sent := time.Now()
 	got, err := p.group.SetDesired(ctx, pl.target, before)
 	p.events.called(CallInfo{
@@ -268,6 +288,9 @@ func (p *Pool) setDesired(ctx context.Context, now time.Time, pl plan) (string, 
 }
 
 func (p *Pool) takeBackUnfilled(ctx context.Context, now time.Time) (string, error) {
+	if err := p.mayWrite(); err != nil {
+		return "withdraw", err
+	}
 	expected := p.seen.status.Desired
 	p.seen.withdrewAt = now
 	sent := time.Now()

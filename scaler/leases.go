@@ -2,6 +2,7 @@ package scaler
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 // LeaseStore is where leases live.
 type LeaseStore interface {
 	// HoldLeases acquires or renews many leases at once and returns those held.
+	// With an error, it returns those that the store has answered for.
 	HoldLeases(ctx context.Context, names []string, holder string, ttl time.Duration) (map[string]spillway.Lease, error)
 	ReleaseLease(ctx context.Context, l spillway.Lease) error
 }
@@ -59,27 +61,37 @@ func (l *Leases) Hold(pool string, now time.Time) (epoch uint64, until time.Time
 	return lease.Epoch, lease.Until, true
 }
 
-// Renew acquires what nobody holds and renews what is ours.
+// Renew acquires what nobody holds and renews what is ours. Of a lease that the store
+// did not answer for, what was known holds until it ends.
 func (l *Leases) Renew(ctx context.Context, now time.Time) {
 	held, err := l.store.HoldLeases(ctx, l.names, l.holder, LeaseTTL)
+	l.mu.Lock()
+	if err == nil {
+		l.mu.held = held
+	} else {
+		maps.Copy(l.mu.held, held)
+	}
+	l.mu.Unlock()
 	if err != nil {
 		l.events.trouble(TroubleInfo{At: now, Doing: "renewing leases", Err: err})
-		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.held = held
 }
 
-// Run renews until ctx ends, then gives every lease back, so that another replica
-// need not wait for them to expire.
-func (l *Leases) Run(ctx context.Context) {
+// Run does work under the leases: it renews them until work has returned, which it does
+// when ctx ends, and then gives them back, so that another replica need not wait for
+// them to expire. Not before: what work has sent may still be under way.
+func (l *Leases) Run(ctx context.Context, work func(context.Context)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work(ctx)
+	}()
 	ticker := time.NewTicker(LeaseRenew)
 	defer ticker.Stop()
 	for {
-		l.Renew(ctx, time.Now())
+		l.Renew(context.WithoutCancel(ctx), time.Now())
 		select {
-		case <-ctx.Done():
+		case <-done:
 			l.release()
 			return
 		case <-ticker.C:

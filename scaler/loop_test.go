@@ -151,7 +151,7 @@ func TestALeaseEndsByTheLocalClockWhenTheStoreIsAway(t *testing.T) {
 		require.False(t, ok, "nothing was acquired yet")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); l.Run(ctx) }()
+		go func() { defer close(done); l.Run(ctx, func(ctx context.Context) { <-ctx.Done() }) }()
 		synctest.Wait()
 		epoch, until, ok := l.Hold("a", time.Now())
 		require.True(t, ok)

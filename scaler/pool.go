@@ -44,6 +44,7 @@ type Pool struct {
 	events   *Events
 
 	epoch   uint64 // 0 = not held
+	afresh  bool   // what is believed was not persisted: it is read again
 	until   time.Time
 	book    *roster.Roster
 	state   poolState
@@ -52,6 +53,9 @@ type Pool struct {
 	seen    groupView
 	last    LedgerEntry
 	reacted time.Time // when more was last asked for: older jobs say nothing of how fast we react
+
+	now             func() time.Time
+	tickedAt, began time.Time // what the tick was told that the time is, and what now said then
 
 	def    atomic.Pointer[spillway.Pool]
 	offer  atomic.Pointer[offered] // what others may count on
@@ -91,13 +95,18 @@ type PoolConfig struct {
 	Policy  policy.Policy
 	Rules   roster.Rules
 	Refresh time.Duration // how old a look at the group may be; the tick
+	// Now measures how long the calls of a tick take; nil = time.Now. It never changes.
+	Now func() time.Time
 }
 
 // NewPool returns a loop that has seen nothing yet.
 func NewPool(cfg PoolConfig, g Group, m Machines, mem Memory, t Tenure, events *Events) *Pool {
 	p := &Pool{
 		name: cfg.Pool.Name, policy: cfg.Policy, rules: cfg.Rules, refresh: cfg.Refresh,
-		group: g, machines: m, memory: mem, tenure: t, events: events,
+		group: g, machines: m, memory: mem, tenure: t, events: events, now: cfg.Now,
+	}
+	if p.now == nil {
+		p.now = time.Now
 	}
 	p.def.Store(&cfg.Pool)
 	p.offer.Store(&offered{}) // nothing, until it is known what there is: the first tick says so at once
@@ -136,6 +145,7 @@ type Result struct {
 
 // Tick looks, decides, persists and acts, in that order.
 func (p *Pool) Tick(ctx context.Context, now time.Time, pic *Picture) Result {
+	p.tickedAt, p.began = now, p.now()
 	before := p.offer.Load().offer
 	res := p.tick(ctx, now, pic)
 	res.Offers = p.offer.Load().offer != before
@@ -181,7 +191,7 @@ func (p *Pool) hold(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	p.until = until
-	if epoch == p.epoch {
+	if epoch == p.epoch && !p.afresh {
 		return true
 	}
 	data, found, err := p.memory.LoadPoolState(ctx, p.Name())
@@ -200,7 +210,7 @@ func (p *Pool) hold(ctx context.Context, now time.Time) bool {
 	}
 	p.seen = groupView{mustLook: true}
 	p.seen.status.Desired = p.state.Desired // as far as anybody remembers, until the first look
-	p.epoch = epoch
+	p.epoch, p.afresh = epoch, false
 	return true
 }
 

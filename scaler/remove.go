@@ -16,6 +16,12 @@ func (p *Pool) remove(ctx context.Context, now time.Time, removals []roster.Remo
 	for i, r := range removals {
 		ids[i], names[i] = r.Instance, r.Instance+": "+string(r.Evidence)
 	}
+	if err := p.mayWrite(); err != nil {
+		for _, id := range ids {
+			p.notRemoved(id, err)
+		}
+		return "remove(" + listNames(names) + ")", err
+	}
 	sent := time.Now()
 	results, err := p.group.Remove(ctx, ids)
 	info := CallInfo{Pool: p.Name(), Op: "remove", Args: listNames(names), At: now, Sent: sent}
@@ -40,14 +46,20 @@ func (p *Pool) remove(ctx context.Context, now time.Time, removals []roster.Remo
 	return "remove(" + info.Args + ")", info.Err
 }
 
-// notRemoved notes what is still there. A refusal that says when to ask again has
-// done nothing; after any other it is asked about again in its time.
+// notRemoved notes what is still there. Where nothing was done it may be asked about at
+// any time; else in its time.
 func (p *Pool) notRemoved(id string, err error) {
-	if err != nil && shortWait(providerError(err)) > 0 {
+	if err != nil && nothingDone(err) {
 		p.book.RemoveRefused(id)
 		return
 	}
 	p.book.RemoveFailed(id)
+}
+
+// nothingDone reports whether the provider was not asked, or refused and says when to ask
+// again.
+func nothingDone(err error) bool {
+	return errors.Is(err, errTenure) || shortWait(providerError(err)) > 0
 }
 
 // instanceError is what one instance's refusal means for the call.
@@ -130,7 +142,7 @@ func (p *Pool) release(ctx context.Context, now time.Time, releases []roster.Rel
 		return "complete_hook(" + listNames(ids) + ")", nil
 	case errors.Is(err, pluginsdk.ErrUnsupported):
 		p.seen.noHooks = true
-	case shortWait(providerError(err)) > 0:
+	case nothingDone(err):
 		p.book.ReleaseRefused(releases)
 	default:
 		err = fmt.Errorf("%w: %w", errInstance, err)
@@ -140,6 +152,9 @@ func (p *Pool) release(ctx context.Context, now time.Time, releases []roster.Rel
 
 // call is a write that names instances and answers for all of them at once.
 func (p *Pool) call(ctx context.Context, op string, ids []string, now time.Time, do func(context.Context, []string) error) error {
+	if err := p.mayWrite(); err != nil {
+		return err
+	}
 	sent := time.Now()
 	err := do(ctx, ids)
 	p.events.called(CallInfo{Pool: p.Name(), Op: op, Args: listNames(ids), At: now, Sent: sent, Took: time.Since(sent), Err: err})

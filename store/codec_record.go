@@ -175,14 +175,15 @@ func decodeRecords(list []any) ([]spillway.JobRecord, error) {
 	return records, nil
 }
 
-// encodeResult keeps at most spillway.MaxOutputBytes of output, its end.
+// encodeResult keeps at most spillway.MaxOutputBytes of output, its end. Words that are
+// not UTF-8 are made so: one such result would hold up all that are written with it.
 func encodeResult(r spillway.JobResult) (string, error) {
 	out := r.Output
 	if over := len(out) - spillway.MaxOutputBytes; over > 0 {
 		out = out[over:]
 	}
 	b, err := proto.Marshal(&typesv1.JobResult{
-		Reason: string(r.Reason), Detail: r.Detail, ExitCode: int32(r.ExitCode), Output: out,
+		Reason: strings.ToValidUTF8(string(r.Reason), "\uFFFD"), Detail: strings.ToValidUTF8(r.Detail, "\uFFFD"), ExitCode: int32(r.ExitCode), Output: out,
 	})
 	if err != nil {
 		return "", fmt.Errorf("store: encoding a result: %w", err)

@@ -46,7 +46,7 @@ func queueOperations(s *store.Store) map[string]operation {
 		"release": {true, func(ctx context.Context) error { return forEach(s.Release(ctx, []store.Release{{Ref: ref}})) }},
 		"renew":   {true, func(ctx context.Context) error { return outcome(s.Renew(ctx, []router.JobRef{ref}, time.Minute)) }},
 		"reject": {true, func(ctx context.Context) error {
-			return outcome(s.Reject(ctx, classA(), time.Now(), 1, spillway.JobResult{State: spillway.Rejected}))
+			return outcome(s.Reject(ctx, classA(), time.Minute, 1, spillway.JobResult{State: spillway.Rejected}))
 		}},
 		"push": {true, func(ctx context.Context) error {
 			outcomes, err := s.Push(ctx, []spillway.Job{simpleJob("1", "a")})

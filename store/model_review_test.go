@@ -121,7 +121,7 @@ func (m *queueModel) failAbsent(t *rapid.T) {
 	require.NoError(t, err)
 	var want []spillway.JobID
 	for _, j := range m.in(spillway.Pending, tag) {
-		if next, _ := j.next(approvers); len(want) < limit && next.Name == absent && !j.submitted.After(before) && !j.requeued.After(before) {
+		if next, _ := j.next(approvers); len(want) < limit && next.Name == absent && j.waitsSince(before) {
 			j.end(result)
 			want = append(want, j.job.ID)
 		}

@@ -328,10 +328,11 @@ func (m *queueModel) cancel(t *rapid.T) {
 
 func (m *queueModel) reject(t *rapid.T) {
 	tag := rapid.SampledFrom(modelTags).Draw(t, "tag")
-	before := m.clock.now().Add(-time.Duration(rapid.IntRange(5, 20).Draw(t, "age")) * time.Second)
+	waited := time.Duration(rapid.IntRange(5, 20).Draw(t, "age")) * time.Second
+	before := m.clock.now().Add(-waited)
 	limit := rapid.IntRange(1, 3).Draw(t, "limit")
 	result := spillway.JobResult{State: spillway.Rejected, Reason: spillway.Unmatched}
-	records, err := m.s.Reject(t.Context(), modelClass(tag), before, limit, result)
+	records, err := m.s.Reject(t.Context(), modelClass(tag), waited, limit, result)
 	require.NoError(t, err)
 	var want []spillway.JobID
 	for _, j := range append(m.in(spillway.Pending, tag), m.in(spillway.Admitted, tag)...) {
@@ -343,10 +344,10 @@ func (m *queueModel) reject(t *rapid.T) {
 	require.Equal(t, want, recordIDs(records))
 }
 
-// waitsSince reports whether it was submitted, and has lost its last machine, before a
-// time.
+// waitsSince reports whether it was submitted, and has lost its last machine, at a time or
+// before.
 func (j *modelJob) waitsSince(at time.Time) bool {
-	return j.submitted.Before(at) && j.requeued.Before(at)
+	return !j.submitted.After(at) && !j.requeued.After(at)
 }
 
 func recordIDs(records []spillway.JobRecord) (ids []spillway.JobID) {

@@ -74,11 +74,10 @@ func (s *Store) cancelIn(ctx context.Context, known map[spillway.JobClass][]*Can
 	return failure
 }
 
-// Reject ends pending jobs of a class that were submitted, or lost their last
-// machine, before a time: at most limit of them, the most urgent first, the approved
-// ones last. The state
-// of the result is Rejected or Failed.
-func (s *Store) Reject(ctx context.Context, class spillway.JobClass, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
+// Reject ends pending jobs of a class that were submitted, and lost their last machine, so
+// long ago, by the server's clock: at most limit of them, the most urgent first, the
+// approved ones last. The state of the result is Rejected or Failed.
+func (s *Store) Reject(ctx context.Context, class spillway.JobClass, waited time.Duration, limit int, result spillway.JobResult) ([]spillway.JobRecord, error) {
 	if result.State != spillway.Rejected && result.State != spillway.Failed {
 		return nil, fmt.Errorf("store: reject: state %q: use rejected or failed", result.State)
 	}
@@ -86,14 +85,13 @@ func (s *Store) Reject(ctx context.Context, class spillway.JobClass, submittedBe
 	if err != nil {
 		return nil, err
 	}
-	before := submittedBefore.Sub(submissionBase).Microseconds()
-	if before <= 0 || limit <= 0 {
+	if limit <= 0 {
 		return []spillway.JobRecord{}, nil
 	}
 	ctx, done := s.begin(ctx)
 	defer done()
 	r := s.run(ctx, []call{{rejectScript, s.classKeys(class), []any{
-		s.channels(), min(limit, MaxBatch), min(before, spanMicros), letterOf[result.State], encoded,
+		s.channels(), min(limit, MaxBatch), max(0, waited.Microseconds()), letterOf[result.State], encoded,
 	}}})[0]
 	list, err := r.list()
 	if err != nil {

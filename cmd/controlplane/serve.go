@@ -69,6 +69,9 @@ func serve(ctx context.Context, stderr io.Writer, path string, cfg *config.Confi
 		defer stop()
 		go tuneGC(tuning)
 	}
+	hangups := make(chan os.Signal, 1) // one that comes while it starts is looked at then
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	log, err := server.NewLogger(stderr, cfg.Log)
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -88,7 +91,7 @@ func serve(ctx context.Context, stderr io.Writer, path string, cfg *config.Confi
 		at = append(at, "job_router", cp.Addr(controlplane.JobRouter))
 	}
 	log.Info("serving", at...)
-	stopReloading := reloadOnHangup(log, path, cp)
+	stopReloading := reloadOnHangup(hangups, log, path, cp)
 	err = cp.Run(ctx)
 	stopReloading()
 	log.Info("stopped")
@@ -96,9 +99,7 @@ func serve(ctx context.Context, stderr io.Writer, path string, cfg *config.Confi
 }
 
 // reloadOnHangup reads the configuration again at each SIGHUP, until stop.
-func reloadOnHangup(log *slog.Logger, path string, cp *controlplane.ControlPlane) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+func reloadOnHangup(hangups chan os.Signal, log *slog.Logger, path string, cp *controlplane.ControlPlane) (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for range hangups {

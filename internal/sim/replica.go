@@ -119,6 +119,7 @@ func (r *replica) setPools(c *config.Config) {
 	for _, p := range w.pools() {
 		cfg := scaler.PoolConfig{
 			Pool: p, Policy: policies[p.Name], Rules: w.rosterRules(p.Name), Refresh: w.story.Tick,
+			Now: func() time.Time { return w.now },
 		}
 		pool := old[p.Name]
 		if pool != nil {

@@ -53,10 +53,7 @@ func (d *Dispatcher) Abandon(ctx context.Context, id spillway.MachineID) {
 			s.stop(errAbandoned)
 			delete(d.streams, id)
 		}
-		delete(d.upkeep.gone, id)
-		for _, ref := range d.engine.Forget(now, id) {
-			delete(d.jobs, ref.ID)
-		}
+		d.strikeOff(now, id)
 	}})
 }
 

@@ -14,7 +14,10 @@ import (
 type claims struct {
 	planned  []router.ClaimWant // not yet asked for
 	underWay bool
-	retry    retry
+	// arrived is what the claim under way has brought. The call writes it, and whoever has
+	// its answer, or has waited for all calls, reads it.
+	arrived []router.Claimed
+	retry   retry
 }
 
 // plan asks the engine what to claim, and claims it beside the loop. While a claim is
@@ -68,10 +71,7 @@ func (d *Dispatcher) claim(wants []router.ClaimWant) {
 		// Not ended with the dispatcher: what it claims must be known, to be returned.
 		got, err := d.store.Claim(context.WithoutCancel(ctx), d.opt.Replica, wants, d.opt.ClaimTTL)
 		took := time.Since(began)
-		if ctx.Err() != nil {
-			d.returnUnused(ctx, got)
-			return nil
-		}
+		d.claims.arrived = got
 		return func(now time.Time) { d.claimed(now, wants, got, err, took) }
 	})
 }
@@ -79,7 +79,7 @@ func (d *Dispatcher) claim(wants []router.ClaimWant) {
 // claimed deals out what a claim brought. What it did not bring after an error may
 // still have been claimed: those claims end by themselves.
 func (d *Dispatcher) claimed(now time.Time, wants []router.ClaimWant, got []router.Claimed, err error, took time.Duration) {
-	d.claims.underWay = false
+	d.claims.underWay, d.claims.arrived = false, nil
 	d.claims.retry.note(now, err)
 	if err != nil {
 		d.trouble("claim", err)
@@ -128,18 +128,12 @@ func (d *Dispatcher) assign(now time.Time, a *router.Assignment) {
 	})
 }
 
-// returnUnused gives back what a claim brought that came too late for this
-// dispatcher, so that its jobs don't wait for the claim to end.
-func (d *Dispatcher) returnUnused(ctx context.Context, got []router.Claimed) {
-	if len(got) == 0 {
-		return
+// returnUnused gives back what a claim brought whose answer came too late for this
+// dispatcher, so that its jobs don't wait for the claim to end, and count as lost then.
+func (d *Dispatcher) returnUnused() {
+	for i := range d.claims.arrived {
+		d.outcomes.release(store.Release{Ref: d.claims.arrived[i].Ref, Detail: "its replica is going away"})
 	}
-	back := make([]store.Release, len(got))
-	for i := range got {
-		back[i] = store.Release{Ref: got[i].Ref, Detail: "its replica is going away"}
-	}
-	// Nobody is left to repeat it: when it fails, the claims end by themselves.
-	_, _ = d.store.Release(context.WithoutCancel(ctx), back)
 }
 
 // retry spaces the repetitions of a call that failed.

@@ -78,7 +78,7 @@ func (d *Dispatcher) admit(now time.Time, s *stream) error {
 	if d.streams[s.machine] != nil || known.Assigned > 0 {
 		return status.Errorf(codes.PermissionDenied, "machine id %s is in use in another pool", s.machine)
 	}
-	d.engine.Forget(now, s.machine)
+	d.strikeOff(now, s.machine)
 	return nil
 }
 

@@ -307,7 +307,7 @@ func (d *Dispatcher) facePools(pools []spillway.Pool) {
 }
 
 // shutDown ends every stream, waits for the calls under way, and writes what the
-// runners have said and is not written yet.
+// runners have said and is not written yet, and what nobody was given.
 func (d *Dispatcher) shutDown() {
 	close(d.done)
 	for _, s := range d.streams {
@@ -315,6 +315,7 @@ func (d *Dispatcher) shutDown() {
 	}
 	d.tunnels.endAll(errGoingAway)
 	d.calls.Wait()
+	d.returnUnused()
 	for len(d.outcomes.waiting)+len(d.outcomes.releases) > 0 {
 		w := d.outcomes.take()
 		if w.write(d.ctx, d.store); w.applyError != nil || w.releaseError != nil {

@@ -114,8 +114,8 @@ func (d *Dispatcher) underOrder(now time.Time, s *stream) {
 	}
 }
 
-// resumeDrain repeats the order that a machine is under on its new stream, or tells
-// it that there is none: it may have missed that it was taken back.
+// resumeDrain repeats the order that a machine is under on its new stream: a machine
+// forgets an order with the stream that it came over.
 func (d *Dispatcher) resumeDrain(s *stream) {
 	order, ok := d.drains.orders[s.machine]
 	if !ok {

@@ -87,7 +87,7 @@ func (d *Dispatcher) expirePending(now time.Time) {
 // it.
 type rejection struct {
 	class  spillway.JobClass
-	before time.Time
+	waited time.Duration
 	result spillway.JobResult
 
 	jobs int
@@ -95,7 +95,7 @@ type rejection struct {
 }
 
 func (r *rejection) carryOut(ctx context.Context, s Store) {
-	ended, err := s.Reject(ctx, r.class, r.before, maxRejected, r.result)
+	ended, err := s.Reject(ctx, r.class, r.waited, maxRejected, r.result)
 	r.jobs, r.err = len(ended), err
 }
 
@@ -113,14 +113,15 @@ func (d *Dispatcher) rejected(calls []rejection) {
 	}
 }
 
-// rejectionOf says which jobs of a class have waited too long, if any has.
+// rejectionOf says how long is too long for jobs of a class, if any may have waited so
+// long. The store judges each by its own clock; ours only says that it is time to ask.
 func (d *Dispatcher) rejectionOf(now time.Time, c *router.ClassCount) (rejection, bool) {
 	nearest, matched := d.nearestPool(&c.Requirement)
 	limit := d.opt.Timeouts.Of(spillway.Pending, nil, matched)
 	if now.Sub(c.Oldest) <= limit {
 		return rejection{}, false
 	}
-	r := rejection{class: c.Class, before: now.Add(-limit)}
+	r := rejection{class: c.Class, waited: limit}
 	if matched {
 		r.result = spillway.JobResult{
 			State: spillway.Failed, Reason: spillway.PendingTimeout,

@@ -28,8 +28,8 @@ type Queue interface {
 type Outcomes interface {
 	Apply(ctx context.Context, transitions []store.Transition) ([]error, error)
 	Release(ctx context.Context, releases []store.Release) ([]error, error)
-	// Reject ends pending jobs of a class that were submitted before a time.
-	Reject(ctx context.Context, class spillway.JobClass, submittedBefore time.Time, limit int, result spillway.JobResult) ([]spillway.JobRecord, error)
+	// Reject ends pending jobs of a class that have waited for so long.
+	Reject(ctx context.Context, class spillway.JobClass, waited time.Duration, limit int, result spillway.JobResult) ([]spillway.JobRecord, error)
 }
 
 // Machines is what replicas share of their machines, and the orders to drain.

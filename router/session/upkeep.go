@@ -106,11 +106,11 @@ func (d *Dispatcher) giveUpLost(now time.Time) {
 	var lost []spillway.MachineID
 	for id, since := range d.upkeep.gone {
 		m, known := d.engine.Machine(id)
-		if d.streams[id] != nil || !known {
+		s := d.streams[id]
+		switch {
+		case !known || s != nil && s.registered:
 			delete(d.upkeep.gone, id)
-			continue
-		}
-		if d.lost(now, since, id, m.HeardAt) {
+		case s == nil && d.lost(now, since, id, m.HeardAt): // with a stream it may be back in a moment
 			lost = append(lost, id)
 		}
 	}
@@ -148,10 +148,7 @@ func (d *Dispatcher) forget(now time.Time, ids []spillway.MachineID, all []route
 		if d.streams[id] != nil || !known {
 			continue // it is back
 		}
-		delete(d.upkeep.gone, id)
-		for _, ref := range d.engine.Forget(now, id) {
-			delete(d.jobs, ref.ID)
-			d.tunnels.endJob(ref.ID, errAttemptOver)
+		for _, ref := range d.strikeOff(now, id) {
 			if elsewhere[id] {
 				continue
 			}
@@ -160,6 +157,19 @@ func (d *Dispatcher) forget(now time.Time, ids []spillway.MachineID, all []route
 			tell(d.opt.Events.JobLost, JobLost{Ref: ref, Machine: id, Pool: m.Pool, Detail: detail})
 		}
 	}
+}
+
+// strikeOff forgets all of a machine, and returns the attempts that it had.
+func (d *Dispatcher) strikeOff(now time.Time, id spillway.MachineID) []router.JobRef {
+	delete(d.upkeep.gone, id)
+	delete(d.upkeep.ended, id)
+	delete(d.records.acked, id)
+	held := d.engine.Forget(now, id)
+	for _, ref := range held {
+		delete(d.jobs, ref.ID)
+		d.tunnels.endJob(ref.ID, errAttemptOver)
+	}
+	return held
 }
 
 // keepClaims renews the claims of machines that were heard lately, and puts back

@@ -81,6 +81,9 @@ func (r *Roster) SecondLook(now time.Time) (aborted []Order) {
 		case in.paused:
 			r.note(in.ID, DrainAborted, "somebody paused its runner")
 			aborted = append(aborted, r.takeBack(in, "paused"))
+		case in.crowded:
+			r.note(in.ID, DrainAborted, "another machine than %s says that it is on it too", in.Machine)
+			aborted = append(aborted, r.takeBack(in, "another machine is there"))
 		case acked && in.heartbeatAt.After(in.ackedAt) && in.inUse > 0:
 			r.note(in.ID, DrainAborted, "the second look found %d jobs", in.inUse)
 			aborted = append(aborted, r.takeBack(in, "found busy"))

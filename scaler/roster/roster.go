@@ -34,6 +34,9 @@ func New(rules Rules, now time.Time) *Roster {
 func (r *Roster) Adopt(persisted Roster) {
 	r.Boot, r.RetiredAt, r.LostAt = persisted.Boot, persisted.RetiredAt, persisted.LostAt
 	for id, in := range persisted.Instances {
+		if in == nil || in.ID != id {
+			continue // nobody wrote this: the next list tells what there is
+		}
 		if in.Leaves == "" && (in.Phase == UsedUp || in.Phase == Interrupted) {
 			in.Leaves = in.Phase // by a version that did not keep it
 		}
@@ -186,7 +189,8 @@ func (r *Roster) entry(now time.Time, id string, launched time.Time) *Instance {
 func (r *Roster) Heard(now time.Time, machines []router.Machine) {
 	r.heardAll = now
 	for _, in := range r.Instances {
-		in.recorded = false
+		in.recorded, in.crowded = false, false
+		in.inUse, in.beside = in.inUse-in.beside, 0
 	}
 	for i := range machines {
 		m := &machines[i]
@@ -195,8 +199,23 @@ func (r *Roster) Heard(now time.Time, machines []router.Machine) {
 		}
 		r.heardOne(now, m)
 	}
+	for i := range machines {
+		r.heardBeside(now, &machines[i])
+	}
 	r.settle(now)
 	r.retire(now)
+}
+
+// heardBeside takes the record of a machine that is not the newest on its instance, and
+// lives: a process that another one has not replaced after all, or one of two that are
+// told the same of where they are. What the newest says is not all there is.
+func (r *Roster) heardBeside(now time.Time, m *router.Machine) {
+	in := r.Instances[m.InstanceID]
+	if in == nil || in.Machine == string(m.ID) || now.Sub(m.HeardAt) >= r.rules.SilentAfter || !m.Connected && m.InUse() == 0 {
+		return
+	}
+	in.crowded = true
+	in.inUse, in.beside = in.inUse+m.InUse(), in.beside+m.InUse()
 }
 
 func (r *Roster) heardOne(now time.Time, m *router.Machine) {
@@ -321,10 +340,11 @@ func (r *Roster) countIdle(now time.Time, in *Instance, c *Census) {
 }
 
 // provenIdle: the router's book and the machine's own heartbeat agree on no job,
-// and both are fresh. Unknown is not idle, and what is not in the last list is
-// nothing to be named to the provider.
+// and both are fresh; and no other machine is there, which nobody has told to drain.
+// Unknown is not idle, and what is not in the last list is nothing to be named to the
+// provider.
 func (r *Roster) provenIdle(now time.Time, in *Instance) bool {
-	return in.inUse == 0 && in.connected && in.recorded && in.Listed && !in.absent &&
+	return in.inUse == 0 && !in.crowded && in.connected && in.recorded && in.Listed && !in.absent &&
 		!in.heartbeatAt.IsZero() && now.Sub(in.heartbeatAt) < r.rules.SilentAfter &&
 		now.Sub(r.heardAll) < r.rules.SilentAfter
 }

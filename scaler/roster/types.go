@@ -102,6 +102,8 @@ type Instance struct {
 	creating    bool // by the last list that had it
 	stays       bool // by the last list that had it: the provider isn't ending it
 	recorded    bool // there is a record of its machine
+	crowded     bool // another machine that lives says that it is on it too
+	beside      int  // of inUse: jobs of such machines
 	drained     bool // by the machine's record
 	stopping    bool
 	complaint   string // why it is broken

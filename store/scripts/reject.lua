@@ -1,7 +1,7 @@
--- ARGV: prefix, most jobs, submitted before [µs since BASE], letter, result.
+-- ARGV: prefix, most jobs, for how long they have waited [µs], letter, result.
 -- Answer: for each job ended: id, state, job.
 -- A job that lost its machine waits anew from then on.
-local limit, before, letter, result = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local limit, before, letter, result = tonumber(ARGV[2]), now_us - BASE - ARGV[3], ARGV[4], ARGV[5]
 local before_ms, out, taken = (before + BASE) / 1000, {}, 0
 
 -- reject ends jobs that wait in a queue. gone is where they are noted, to be taken out.
@@ -9,7 +9,7 @@ local function reject(from, gone)
   for priority = 0, 9 do
     local offset = 0
     while taken < limit do
-      local range = call('ZRANGEBYSCORE', from, int(priority * SPAN), '(' .. int(priority * SPAN + before),
+      local range = call('ZRANGEBYSCORE', from, int(priority * SPAN), int(priority * SPAN + before),
         'WITHSCORES', 'LIMIT', offset, 128)
       if #range == 0 then break end
       local ids = {}
@@ -21,7 +21,7 @@ local function reject(from, gone)
         local state = states[i] or never_claimed(int(tonumber(range[2 * i])))
         local _, attempt, claimed, started, pool, machine, tail = match(state, HEAD)
         local _, _, requeued = match(tail, TAIL)
-        if taken < limit and tonumber(requeued) < before_ms then
+        if taken < limit and tonumber(requeued) <= before_ms then
           taken = taken + 1
           gone[#gone + 1] = id
           out[#out + 1] = id

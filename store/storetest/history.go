@@ -84,7 +84,7 @@ var historyContract = []contract{
 		_, err := s.Cancel(t.Context(), []spillway.JobID{"1", "2", "4"}, "not needed")
 		require.NoError(t, err)
 		require.NoError(t, release(t, s, store.Release{Ref: claimed[2].Ref}))
-		_, err = s.Reject(t.Context(), classOf("a"), time.Now().Add(time.Hour), 10, spillway.JobResult{State: spillway.Rejected, Reason: spillway.Unmatched})
+		_, err = s.Reject(t.Context(), classOf("a"), 0, 10, spillway.JobResult{State: spillway.Rejected, Reason: spillway.Unmatched})
 		require.NoError(t, err)
 		require.Equal(t, step{3, spillway.Canceled, 1, "blue", "", "job_canceled"}, steps(t, get(t, s, "1"))[2])
 		require.Equal(t, step{4, spillway.Canceled, 1, "blue", "m 1", "job_canceled"}, steps(t, get(t, s, "2"))[3])

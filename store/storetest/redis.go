@@ -19,7 +19,7 @@ import (
 
 const (
 	// startTimeout is how long a server may take until it answers.
-	startTimeout = 10 * time.Second
+	startTimeout = 30 * time.Second
 	// startAttempts is how often another port is tried: a free one may be taken by
 	// somebody else before the server has it.
 	startAttempts = 5
