@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 // within bounds every wait [time]; poll is how often a test looks again.
@@ -224,10 +224,19 @@ func (v *service) String() string {
 	return v.mu.log.String()
 }
 
+// freePorts are loopback ports below those that outgoing connections get, so that nobody
+// has them before the service listens. (The packages of the module beside this one, which
+// has a search for them, are none of this one's.)
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	for range n {
-		ports = append(ports, peertest.FreePort(t))
+	const from, to = 10_000, 32_768
+	for tries := 0; len(ports) < n; tries++ {
+		require.Less(t, tries, 1_000, "no free port")
+		port := from + rand.IntN(to-from)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			defer func() { require.NoError(t, l.Close()) }()
+			ports = append(ports, port)
+		}
 	}
 	return ports
 }
