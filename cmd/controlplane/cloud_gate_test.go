@@ -105,7 +105,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	<-time.After(latency)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	form, err := url.ParseQuery(string(body))
-	if err != nil || strings.HasPrefix(form.Get("Action"), "Describe") {
+	// What nobody has signed is of no control plane here: another test's may still ask what
+	// was at this port before.
+	if err != nil || r.Header.Get("Authorization") == "" || strings.HasPrefix(form.Get("Action"), "Describe") {
 		g.cloud.ServeHTTP(w, r)
 		return
 	}
