@@ -6,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -110,7 +108,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%d jobs in one review: use 0 to %d", o.MaxBatch, admission.MaxBatch)
 	}
 	for _, addr := range o.Addrs {
-		if o.TokenFile != "" && o.plaintext() && !loopback(addr) {
+		if o.TokenFile != "" && o.plaintext() && !tlsfiles.Loopback(addr) {
 			return fmt.Errorf("%s: the token would cross the network in plaintext: use --ca-file, or a loopback address", addr)
 		}
 	}
@@ -119,16 +117,6 @@ func (o *Options) validate() error {
 
 // plaintext reports whether nothing of TLS was asked for.
 func (o *Options) plaintext() bool { return o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" }
-
-// loopback reports whether HOST:PORT can only be on this machine.
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
 
 func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 	creds, err := o.credentials()

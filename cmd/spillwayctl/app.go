@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spillway-ci/spillway/internal/tlsfiles"
 )
 
 const (
@@ -103,7 +105,7 @@ func (a *app) checkFlags() error {
 		return usagef("--timeout %s: use a duration above 0, such as 10s", a.timeout)
 	case a.plaintext && (a.caFile != "" || a.certFile != ""):
 		return usagef("--plaintext is without TLS: leave --ca-file and --cert-file out, or --plaintext")
-	case a.plaintext && a.tokenFile != "" && !loopback(a.addr):
+	case a.plaintext && a.tokenFile != "" && !tlsfiles.Loopback(a.addr):
 		return usagef("--plaintext to %s would show the token to everybody on the way: use TLS, or leave --token-file and %s out", a.addr, tokenFileVariable)
 	case (a.certFile == "") != (a.keyFile == ""):
 		return usagef("--cert-file and --key-file belong together: set both or neither")

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
-	"net/netip"
 	"os"
 
 	"google.golang.org/grpc"
@@ -70,7 +68,7 @@ func ask[Req, Resp any](ctx context.Context, a *app, call func(context.Context, 
 // credentials: TLS, unless it is switched off or the address is a loopback one
 // and nothing says otherwise.
 func (a *app) credentials() (credentials.TransportCredentials, error) {
-	if a.plaintext || (a.caFile == "" && a.certFile == "" && loopback(a.addr)) {
+	if a.plaintext || (a.caFile == "" && a.certFile == "" && tlsfiles.Loopback(a.addr)) {
 		return insecure.NewCredentials(), nil
 	}
 	files, err := tlsfiles.Open(tlsfiles.Files{Cert: a.certFile, Key: a.keyFile, CA: a.caFile}, tlsfiles.Options{})
@@ -91,13 +89,4 @@ func (a *app) fileFlag(err error) string {
 	default:
 		return "--ca-file"
 	}
-}
-
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || (err == nil && ip.IsLoopback())
 }

@@ -347,3 +347,12 @@ func TestGRPCServersLookAtNoSocket(t *testing.T) {
 	require.Error(t, err, "the client trusts nobody")
 	require.Error(t, <-client)
 }
+
+func TestLoopback(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, "127.9.9.9:1": true,
+		"10.0.0.1:1": false, "example.org:1": false, "localhost": false, "": false, "0.0.0.0:1": false, ":1": false,
+	} {
+		require.Equal(t, want, tlsfiles.Loopback(addr), addr)
+	}
+}
