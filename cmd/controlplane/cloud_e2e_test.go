@@ -93,7 +93,7 @@ func TestC41_AKilledControlPlaneWritesNoMore(t *testing.T) {
 	r := s.serve("one", "killed", s.routers[0])
 	release := filepath.Join(t.TempDir(), "release")
 	ids := names("job", 3)
-	caught := newTrap(arrival.raises)
+	caught := newTrap(raisesTo(len(ids)))
 	s.gate.set(caught)
 	r.submit(ids, until(release))
 	<-caught.caught

@@ -45,6 +45,11 @@ func (a arrival) target() int {
 func (a arrival) raises() bool { return a.op == setDesired && a.target() > a.group.Desired }
 func (a arrival) lowers() bool { return a.op == setDesired && a.target() < a.group.Desired }
 
+// raisesTo is for jobs that come one by one: the first raise may be for some of them.
+func raisesTo(n int) func(arrival) bool {
+	return func(a arrival) bool { return a.raises() && a.target() == n }
+}
+
 // fate is what becomes of a call that was caught.
 type fate string
 

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/spillway-ci/spillway/scaler"
 )
 
 // Two replicas, each with its own plugin: the one that owns the pool is killed in the
@@ -31,12 +31,14 @@ func goesOn(t *testing.T, what fate) {
 	}
 	heir := replicas["b"]
 	first, second := names("first", 3), names("second", 5)
-	heir.submit(first, "sleep 20")
-	heir.awaitRunning(first, 3)
+	all := slices.Concat(first, second)
+	release := filepath.Join(t.TempDir(), "release")
+	heir.submit(first, until(release))
+	heir.awaitRunning(first, len(first))
 
-	caught := newTrap(arrival.raises)
+	caught := newTrap(raisesTo(len(all)))
 	s.gate.set(caught)
-	heir.submit(second, "sleep 1")
+	heir.submit(second, until(release))
 	owner := replicas[(<-caught.caught).who]
 	if owner == heir {
 		heir = replicas["a"]
@@ -46,15 +48,17 @@ func goesOn(t *testing.T, what fate) {
 	<-caught.over
 	requireGone(t, orphans)
 	written := len(s.gate.arrivals())
+	heir.awaitRunning(all, len(all))
 	if what == lost {
-		require.Eventually(t, func() bool { return len(s.gate.arrivals()) > written }, scaler.LeaseTTL*3/2, poll, "%v", heir.err)
+		require.Greater(t, len(s.gate.arrivals()), written, "asked for again")
 	}
-	require.Eventually(t, func() bool { return heir.states(second)["completed"] == len(second) }, within, 5*poll, "%v", heir.err)
+	touch(t, release)
+	require.Eventually(t, func() bool { return heir.states(all)["completed"] == len(all) }, within, 5*poll, "%v", heir.err)
 	s.awaitEmpty(within, heir.err)
 	for _, a := range s.gate.arrivals()[written:] {
 		require.Equal(t, heir.who, a.who)
 	}
 	s.requireOnlyByName()
-	s.requireEachOnce(append(first, second...))
-	require.Equal(t, len(first)+len(second), s.launched(), "one for each job, though two replicas asked")
+	s.requireEachOnce(all)
+	require.Equal(t, len(all), s.launched(), "one for each job, though two replicas asked")
 }
