@@ -1,7 +1,10 @@
 package freeport
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 
@@ -36,6 +39,28 @@ func TestAPortThatIsTakenIsNotFound(t *testing.T) {
 	require.Equal(t, 1, port%2)
 	_, err = Find(func(int) bool { return true })
 	require.Equal(t, errNone, err)
+}
+
+// Of two processes one has the port.
+func TestAPortIsClaimedByOneProcess(t *testing.T) {
+	const helper = "SPILLWAY_TEST_CLAIM"
+	if port, err := strconv.Atoi(os.Getenv(helper)); err == nil {
+		require.True(t, Claim(port)) // in the other one
+		return
+	}
+	port, err := Find(nil)
+	require.NoError(t, err)
+	claim := func() ([]byte, error) {
+		other := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		other.Env = append(os.Environ(), fmt.Sprint(helper, "=", port))
+		return other.CombinedOutput()
+	}
+	said, err := claim()
+	require.NoError(t, err, "%s", said)
+	require.True(t, Claim(port), "that one has ended")
+	require.False(t, Claim(port))
+	said, err = claim()
+	require.Error(t, err, "%s", said)
 }
 
 // Where outgoing connections may have every port, any will do.

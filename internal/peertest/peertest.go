@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -70,22 +69,34 @@ func Start(t testing.TB, cmd *exec.Cmd, alive func() error) {
 	}
 }
 
-// FreePort is a loopback port that nobody listens on, another one with each call.
+// FreePort is a loopback port that nobody listens on, another one with each call and for
+// each process.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	port, err := freeport.Find(func(port int) bool {
-		_, before := given.LoadOrStore(port, true)
-		return before
-	})
+	port, err := freeport.Find(func(port int) bool { return !freeport.Claim(port) })
 	require.NoError(t, err)
 	return port
 }
-
-// given are the ports that tests of this process have.
-var given sync.Map
 
 // FreeAddress is a loopback address that nobody listens on, another one with each call.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
+}
+
+// DeadAddress is a loopback address that refuses connections until the test ends: nobody
+// listens there, and nobody else can. One that a server has left may be somebody's by the
+// time it is called.
+func DeadAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }() // it has taken the one connection that it is for
+	ours, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ours.Close() }) // until then its port is taken
+	theirs, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = theirs.Close() })
+	return ours.LocalAddr().String()
 }

@@ -194,7 +194,7 @@ func echo(t *testing.T, config *tls.Config) (address string) {
 
 func dial(t *testing.T, address string, config *tls.Config) (*tls.Conn, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 80*time.Second)
 	defer cancel()
 	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -206,7 +206,7 @@ func dial(t *testing.T, address string, config *tls.Config) (*tls.Conn, error) {
 }
 
 func say(c *tls.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(80 * time.Second)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("hello")); err != nil {
