@@ -102,7 +102,7 @@ func TestLostEntriesAreLogged(t *testing.T) {
 	f, err := openFile(filepath.Join(dir, "a"), 1, o) // each entry needs a file of its own
 	require.NoError(t, err)
 	f.Record(t.Context(), Entry{Action: "first"})
-	require.Eventually(t, func() bool { return len(lines(t, filepath.Join(dir, "a"))) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(lines(t, filepath.Join(dir, "a"))) == 1 }, 80*time.Second, time.Millisecond)
 	require.NoError(t, os.RemoveAll(dir))
 	f.Record(t.Context(), Entry{Who: "ci", Action: "job.cancel", Object: "job-9", Detail: "secret"})
 	require.NoError(t, f.Close())
@@ -163,7 +163,7 @@ func TestNoEntryIsLostBetweenRecordAndClose(t *testing.T) {
 				}
 			})
 		}
-		require.Eventually(t, func() bool { return recorded.Load() > 8 }, 10*time.Second, time.Microsecond)
+		require.Eventually(t, func() bool { return recorded.Load() > 8 }, 80*time.Second, time.Microsecond)
 		require.NoError(t, f.Close())
 		all.Wait()
 		require.Equal(t, int(recorded.Load()-lost.Load()), len(lines(t, path)))

@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-ci/spillway/router"
 )
 
-const patience = 10 * time.Second
+const patience = 80 * time.Second
 
 // fakeTunnel is a tunnel whose machine is the test. Like a real one it holds one frame in
 // each direction.

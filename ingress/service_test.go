@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ci/spillway"
@@ -221,19 +223,41 @@ func TestCloseEndsSessions(t *testing.T) {
 	require.ErrorIs(t, s.serve(ann(t.Context()), execRequest("1"), c), errShutDown)
 }
 
-// replicas are two Services on one store, of which r2 has the machine and serves gRPC.
-func replicas(t *testing.T) (near, far *Service, nearAudit, farAudit *kept, opened chan *fakeTunnel, conn *grpc.ClientConn) {
+// lines are listeners by address, for a bubble: a network is outside.
+type lines struct {
+	mu sync.Mutex
+	at map[string]*bufconn.Listener
+}
+
+func (l *lines) listen(address string) net.Listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at[address] = bufconn.Listen(1 << 16)
+	return l.at[address]
+}
+
+func (l *lines) dial(ctx context.Context, address string) (net.Conn, error) {
+	l.mu.Lock()
+	to := l.at[address]
+	l.mu.Unlock()
+	return to.DialContext(ctx)
+}
+
+// replicas are two Services on one store, of which r2 has the machine and serves gRPC. They
+// are for a bubble, where only who waits lets time pass: a ticket is good for a moment.
+func replicas(t *testing.T) (near *Service, nearAudit, farAudit *kept, opened chan *fakeTunnel, conn *grpc.ClientConn, all *lines) {
 	t.Helper()
 	b := newBoard(recordOf("1", spillway.Running), recordOf("2", spillway.Running))
 	b.replica = "r2"
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	all = &lines{at: map[string]*bufconn.Listener{}}
+	const address = "r2:1"
+	l := all.listen(address)
 	opened = make(chan *fakeTunnel, 8)
 	nearAudit, farAudit = &kept{}, &kept{}
-	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
-	near, err = New(Options{Replica: "r1", Machines: machines(func(spillway.JobID, *debugv1.Target) (Tunnel, error) { return nil, ErrElsewhere }), Store: b, Audit: nearAudit, Advertise: func() string { return "" }, Dial: []grpc.DialOption{plain}})
+	plain := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(all.dial)}
+	near, err := New(Options{Replica: "r1", Machines: machines(func(spillway.JobID, *debugv1.Target) (Tunnel, error) { return nil, ErrElsewhere }), Store: b, Audit: nearAudit, Advertise: func() string { return "" }, Dial: plain})
 	require.NoError(t, err)
-	far, err = New(Options{Replica: "r2", Machines: here(opened), Store: b, Audit: farAudit, Advertise: l.Addr().String})
+	far, err := New(Options{Replica: "r2", Machines: here(opened), Store: b, Audit: farAudit, Advertise: func() string { return address }})
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	debugv1.RegisterDebugServiceServer(server, far)
@@ -252,34 +276,36 @@ func replicas(t *testing.T) (near, far *Service, nearAudit, farAudit *kept, open
 		<-done
 	})
 	require.Eventually(t, func() bool { _, found, _ := b.Board(ctx, boardOf("r2")); return found }, patience, time.Millisecond)
-	conn, err = grpc.NewClient(l.Addr().String(), plain)
+	conn, err = grpc.NewClient("passthrough:///"+address, plain...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	return near, far, nearAudit, farAudit, opened, conn
+	return near, nearAudit, farAudit, opened, conn, all
 }
 
 func TestASessionByAnotherReplica(t *testing.T) {
-	near, _, nearAudit, farAudit, opened, _ := replicas(t)
-	c := newFakeCaller(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- near.serve(ann(t.Context()), execRequest("1"), c) }()
-	require.Equal(t, "m", (<-c.hears).GetOpened().GetMachineId())
-	tunnel := <-opened
-	c.says <- data(3)
-	require.Len(t, (<-tunnel.up).GetData(), 3)
-	tunnel.down <- exit(9)
-	require.Equal(t, int32(9), (<-c.hears).GetExit().GetCode())
-	require.NoError(t, <-ended)
-	require.Len(t, nearAudit.all(), 2)
-	require.Empty(t, farAudit.all(), "the person has called the other one")
+	synctest.Test(t, func(t *testing.T) {
+		near, nearAudit, farAudit, opened, _, _ := replicas(t)
+		c := newFakeCaller(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- near.serve(ann(t.Context()), execRequest("1"), c) }()
+		require.Equal(t, "m", (<-c.hears).GetOpened().GetMachineId())
+		tunnel := <-opened
+		c.says <- data(3)
+		require.Len(t, (<-tunnel.up).GetData(), 3)
+		tunnel.down <- exit(9)
+		require.Equal(t, int32(9), (<-c.hears).GetExit().GetCode())
+		require.NoError(t, <-ended)
+		require.Len(t, nearAudit.all(), 2)
+		require.Empty(t, farAudit.all(), "the person has called the other one")
 
-	// Whatever the far one says comes through as it said it.
-	go func() { ended <- near.serve(ann(t.Context()), execRequest("1"), c) }()
-	<-c.hears
-	(<-opened).Close(status.Error(codes.Aborted, "the job has ended"))
-	err := <-ended
-	require.Equal(t, codes.Aborted, status.Code(err))
-	require.ErrorContains(t, err, "the job has ended")
+		// Whatever the far one says comes through as it said it.
+		go func() { ended <- near.serve(ann(t.Context()), execRequest("1"), c) }()
+		<-c.hears
+		(<-opened).Close(status.Error(codes.Aborted, "the job has ended"))
+		err := <-ended
+		require.Equal(t, codes.Aborted, status.Code(err))
+		require.ErrorContains(t, err, "the job has ended")
+	})
 }
 
 // forgetful is a store that loses what is published.
@@ -290,68 +316,71 @@ func (forgetful) PublishFact(context.Context, string, []byte) error { return nil
 // A person who is let in is not told to prove who it is because another replica has not
 // heard of the ticket, or does not know this one.
 func TestWhatReplicasRefuseEachOtherIsNotThePersonsFault(t *testing.T) {
-	near, _, nearAudit, _, _, _ := replicas(t)
-	near.opt.Store = forgetful{near.opt.Store}
-	var told []error
-	near.opt.Events.Unreachable = func(_ string, err error) { told = append(told, err) }
-	_, err := near.begin(ann(t.Context()), execRequest("1"))
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "replica r2, which replica r1 can't reach")
-	require.Len(t, told, 1)
-	require.ErrorContains(t, told[0], "no ticket")
-	require.Len(t, nearAudit.all(), 1)
+	synctest.Test(t, func(t *testing.T) {
+		near, nearAudit, _, _, _, all := replicas(t)
+		near.opt.Store = forgetful{near.opt.Store}
+		var told []error
+		near.opt.Events.Unreachable = func(_ string, err error) { told = append(told, err) }
+		_, err := near.begin(ann(t.Context()), execRequest("1"))
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.ErrorContains(t, err, "replica r2, which replica r1 can't reach")
+		require.Len(t, told, 1)
+		require.ErrorContains(t, told[0], "no ticket")
+		require.Len(t, nearAudit.all(), 1)
 
-	for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted} {
-		s := grpc.NewServer(grpc.StreamInterceptor(func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
-			return status.Error(code, "of the way there")
-		}))
-		debugv1.RegisterDebugServiceServer(s, debugv1.UnimplementedDebugServiceServer{})
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		go func() { _ = s.Serve(l) }()
-		t.Cleanup(s.Stop)
-		require.NoError(t, near.opt.Store.PutBoard(t.Context(), boardOf("r2"), advertiseEpoch, []byte(l.Addr().String()), advertiseFor))
-		_, err = near.begin(ann(t.Context()), execRequest("1"))
-		require.Equal(t, codes.Unavailable, status.Code(err), code)
-		require.NotContains(t, err.Error(), "of the way there")
-	}
+		for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted} {
+			s := grpc.NewServer(grpc.StreamInterceptor(func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
+				return status.Error(code, "of the way there")
+			}))
+			debugv1.RegisterDebugServiceServer(s, debugv1.UnimplementedDebugServiceServer{})
+			address := code.String()
+			l := all.listen(address)
+			go func() { _ = s.Serve(l) }()
+			t.Cleanup(s.Stop)
+			require.NoError(t, near.opt.Store.PutBoard(t.Context(), boardOf("r2"), advertiseEpoch, []byte(address), advertiseFor))
+			_, err = near.begin(ann(t.Context()), execRequest("1"))
+			require.Equal(t, codes.Unavailable, status.Code(err), code)
+			require.NotContains(t, err.Error(), "of the way there")
+		}
+	})
 }
 
 // Only a replica can have somebody let in, once, for one job, and only with the role.
 func TestTicketsCannotBeMadeUp(t *testing.T) {
-	near, far, _, _, opened, conn := replicas(t)
-	relay := func(ctx context.Context, number, job string) error {
-		if number != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, metaTicket, number)
+	synctest.Test(t, func(t *testing.T) {
+		near, _, _, opened, conn, _ := replicas(t)
+		relay := func(ctx context.Context, number, job string) error {
+			if number != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, metaTicket, number)
+			}
+			rpc, err := debugv1.NewDebugServiceClient(conn).Relay(ctx)
+			require.NoError(t, err)
+			_ = rpc.Send(&debugv1.Frame{Frame: &debugv1.Frame_Open{Open: &debugv1.Open{JobId: job, Target: execRequest("1").target}}})
+			_, err = rpc.Recv()
+			return err
 		}
-		rpc, err := debugv1.NewDebugServiceClient(conn).Relay(ctx)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, "", "1")))
+		require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, "made-up", "1")))
+
+		number, err := near.issue(ann(ctx), "r2", "1")
 		require.NoError(t, err)
-		_ = rpc.Send(&debugv1.Frame{Frame: &debugv1.Frame_Open{Open: &debugv1.Open{JobId: job, Target: execRequest("1").target}}})
-		_, err = rpc.Recv()
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, "", "1")))
-	require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, "made-up", "1")))
+		require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, hashed(number), "1")), "what the store shows is no ticket")
+		require.NoError(t, relay(ctx, number, "1"))
+		<-opened
+		require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, number, "1")), "it is for one use")
 
-	number, err := near.issue(ann(ctx), "r2", "1")
-	require.NoError(t, err)
-	require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, hashed(number), "1")), "what the store shows is no ticket")
-	require.NoError(t, relay(ctx, number, "1"))
-	<-opened
-	require.Equal(t, codes.Unauthenticated, status.Code(relay(ctx, number, "1")), "it is for one use")
+		number, err = near.issue(ann(ctx), "r2", "1")
+		require.NoError(t, err)
+		require.Equal(t, codes.PermissionDenied, status.Code(relay(ctx, number, "2")), "it is for one job")
 
-	number, err = near.issue(ann(ctx), "r2", "1")
-	require.NoError(t, err)
-	require.Equal(t, codes.PermissionDenied, status.Code(relay(ctx, number, "2")), "it is for one job")
-
-	number, err = near.issue(access.With(ctx, access.Identity{Name: "ci", Roles: []access.Role{access.Push}}), "r2", "1")
-	require.NoError(t, err)
-	require.Equal(t, codes.PermissionDenied, status.Code(relay(ctx, number, "1")))
-	_, err = near.issue(ctx, "r2", "1")
-	require.Equal(t, codes.Unauthenticated, status.Code(err), "nobody is nobody")
-	_ = far
+		number, err = near.issue(access.With(ctx, access.Identity{Name: "ci", Roles: []access.Role{access.Push}}), "r2", "1")
+		require.NoError(t, err)
+		require.Equal(t, codes.PermissionDenied, status.Code(relay(ctx, number, "1")))
+		_, err = near.issue(ctx, "r2", "1")
+		require.Equal(t, codes.Unauthenticated, status.Code(err), "nobody is nobody")
+	})
 }
 
 func TestTicketsEnd(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -198,21 +199,23 @@ func TestListRunners(t *testing.T) {
 
 // Which machine is silent is the control plane's to judge, by its own setting.
 func TestListRunnersJudgesSilenceByItsSetting(t *testing.T) {
-	for _, c := range []struct{ setting, age time.Duration }{
-		{0, spillway.SilentAfter}, {3 * time.Second, 3 * time.Second}, {2 * time.Minute, 2 * time.Minute},
-	} {
-		f := twoPools()
-		f.silentAfter = c.setting
-		now := time.Now()
-		f.machines = []router.Machine{
-			{ID: "heard", Pool: "linux", HeardAt: now.Add(-c.age + 2*time.Second)}, {ID: "silent", Pool: "linux", HeardAt: now.Add(-c.age)},
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ setting, age time.Duration }{
+			{0, spillway.SilentAfter}, {3 * time.Second, 3 * time.Second}, {2 * time.Minute, 2 * time.Minute},
+		} {
+			f := twoPools()
+			f.silentAfter = c.setting
+			now := time.Now()
+			f.machines = []router.Machine{
+				{ID: "heard", Pool: "linux", HeardAt: now.Add(-c.age + 2*time.Second)}, {ID: "silent", Pool: "linux", HeardAt: now.Add(-c.age)},
+			}
+			resp, err := f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{})
+			require.NoError(t, err)
+			require.False(t, resp.GetRunners()[0].GetSilent(), "%s", c.setting)
+			require.True(t, resp.GetRunners()[1].GetSilent(), "%s", c.setting)
+			require.WithinRange(t, resp.GetAt().AsTime(), now, time.Now(), "ages are by the same clock")
 		}
-		resp, err := f.admin().ListRunners(t.Context(), &adminv1.ListRunnersRequest{})
-		require.NoError(t, err)
-		require.False(t, resp.GetRunners()[0].GetSilent(), "%s", c.setting)
-		require.True(t, resp.GetRunners()[1].GetSilent(), "%s", c.setting)
-		require.WithinRange(t, resp.GetAt().AsTime(), now, time.Now(), "ages are by the same clock")
-	}
+	})
 }
 
 func TestListPlugins(t *testing.T) {

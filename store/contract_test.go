@@ -150,7 +150,7 @@ var prefixes atomic.Int64
 // openIsolated gives each store keys of its own on a shared server.
 func openIsolated(t *testing.T, o store.Options) *store.Store {
 	t.Helper()
-	o.Prefix = fmt.Sprintf("t%d", prefixes.Add(1))
+	o.Prefix, o.Timeout = fmt.Sprintf("t%d", prefixes.Add(1)), patiently
 	s, err := store.Open(t.Context(), o)
 	require.NoError(t, err)
 	return closeAtEnd(t, s)

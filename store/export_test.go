@@ -72,7 +72,11 @@ func FillBook(t *testing.T, s *Store, j RoutedJob, n int) {
 	keys, text, holders := s.machineKeys(j.Pool), fmt.Sprint(n, " ", j.Begun.UnixMicro()), make([]any, 0, 2*n)
 	for i := range n {
 		text += fmt.Sprintf("\n%d %d %d", i, j.Begun.UnixMicro(), j.Until.UnixMicro())
+		if j.ConfirmWithin > 0 {
+			text += fmt.Sprint(" ", j.Begun.Add(j.ConfirmWithin).UnixMicro())
+		}
 		holders = append(holders, i, string(j.Machine))
+		require.NoError(t, s.rdb.SAdd(t.Context(), s.routedKey(spillway.JobID(fmt.Sprint(i))), j.Pool).Err())
 	}
 	require.NoError(t, s.rdb.HSet(t.Context(), keys[3], string(j.Machine), text).Err())
 	require.NoError(t, s.rdb.HSet(t.Context(), keys[4], holders...).Err())

@@ -43,7 +43,7 @@ func TestNoticesReachAnotherReplicaOverRedis(t *testing.T) {
 	t.Parallel()
 	addr := storetest.StartRedis(t)
 	open := func() *store.Store {
-		s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}})
+		s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}, Timeout: patiently})
 		require.NoError(t, err)
 		return closeAtEnd(t, s)
 	}

@@ -20,7 +20,7 @@ import (
 // What a crash between two scripts leaves behind is repaired by pushing again.
 func TestInterruptedPush(t *testing.T) {
 	t.Parallel()
-	s := openShortly(t, storetest.StartRedis(t))
+	s := openPatiently(t, storetest.StartRedis(t))
 	push := func(j spillway.Job) store.PushOutcome {
 		outcomes, err := s.Push(t.Context(), []spillway.Job{j})
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestInterruptedPush(t *testing.T) {
 // A class whose needs are not known must not look like one that needs nothing.
 func TestLostRequirements(t *testing.T) {
 	t.Parallel()
-	s := openShortly(t, storetest.StartRedis(t))
+	s := openPatiently(t, storetest.StartRedis(t))
 	_, err := s.Push(t.Context(), []spillway.Job{simpleJob("1", "a")})
 	require.NoError(t, err)
 	store.LoseRequirements(t, s)
@@ -63,7 +63,7 @@ func TestReplicasShareTheQueue(t *testing.T) {
 	t.Parallel()
 	addr := storetest.StartRedis(t)
 	const replicas, jobs = 4, 3_000
-	first := openFor(t, addr, 30*time.Second)
+	first := openPatiently(t, addr)
 	all := make([]spillway.Job, jobs)
 	for i := range all {
 		all[i] = simpleJob(numberID(i), strconv.Itoa(i%3))
@@ -78,7 +78,7 @@ func TestReplicasShareTheQueue(t *testing.T) {
 	var ended atomic.Int64
 	var wg sync.WaitGroup
 	for r := range replicas {
-		s := openFor(t, addr, 30*time.Second)
+		s := openPatiently(t, addr)
 		wg.Go(func() {
 			for n := 0; ended.Load() < jobs; n++ {
 				claimed, err := s.Claim(context.Background(), strconv.Itoa(r), wants, time.Minute)

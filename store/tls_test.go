@@ -92,7 +92,7 @@ func TestCertificatesForRedisAreRenewed(t *testing.T) {
 	require.NoError(t, err)
 	front := newTLSFront(t, redis.Addr, server.Server(tlsfiles.NamedClient))
 
-	s, err := store.Open(t.Context(), store.Options{Addrs: []string{front.addr}, TLS: func() *tls.Config { return client.Client("") }})
+	s, err := store.Open(t.Context(), store.Options{Addrs: []string{front.addr}, Timeout: patiently, TLS: func() *tls.Config { return client.Client("") }})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.Equal(t, pair.Serial, front.last())
@@ -107,9 +107,9 @@ func TestCertificatesForRedisAreRenewed(t *testing.T) {
 	require.NotEqual(t, pair.Serial, front.last())
 
 	front.cut()
-	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil && front.last() == pair.Serial }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil && front.last() == pair.Serial }, soon, 20*time.Millisecond)
 
-	other, err := store.Open(t.Context(), store.Options{Addrs: []string{front.addr}, TLS: func() *tls.Config { return client.Client("other.example") }})
+	other, err := store.Open(t.Context(), store.Options{Addrs: []string{front.addr}, Timeout: patiently, TLS: func() *tls.Config { return client.Client("other.example") }})
 	require.ErrorContains(t, err, "failed to verify certificate")
 	require.Nil(t, other)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -41,29 +42,31 @@ func (c slowConversation) Close() {
 // An origin that ends has ended its machines' conversations: nothing of it speaks to a
 // router that goes away after it.
 func TestAnOriginEndsAfterItsConversations(t *testing.T) {
-	b := startPeer(t, openStore(t), "b-1", nil)
-	r := slowRouter{open: &atomic.Int64{}, closing: make(chan struct{}, 100), goOn: make(chan struct{})}
-	a := startOriginOver(t, openStore(t), "a-1", b, func(way session.Router) session.Router {
-		r.Router = way
-		return r
+	synctest.Test(t, func(t *testing.T) {
+		b := startPeer(t, openStore(t), "b-1", nil)
+		r := slowRouter{open: &atomic.Int64{}, closing: make(chan struct{}, 100), goOn: make(chan struct{})}
+		a := startOriginOver(t, openStore(t), "a-1", b, func(way session.Router) session.Router {
+			r.Router = way
+			return r
+		})
+		require.Eventually(t, func() bool { return r.open.Load() > 0 }, within, every)
+		stopped := make(chan struct{})
+		go func() {
+			a.stop()
+			close(stopped)
+		}()
+		select {
+		case <-r.closing:
+		case <-time.After(within):
+			require.Fail(t, "no conversation is ended")
+		}
+		select {
+		case <-stopped:
+			require.Fail(t, "it has ended before its conversations")
+		case <-time.After(50 * time.Millisecond): // it has had the time for that
+		}
+		close(r.goOn)
+		<-stopped
+		require.Zero(t, r.open.Load())
 	})
-	require.Eventually(t, func() bool { return r.open.Load() > 0 }, within, every)
-	stopped := make(chan struct{})
-	go func() {
-		a.stop()
-		close(stopped)
-	}()
-	select {
-	case <-r.closing:
-	case <-time.After(within):
-		require.Fail(t, "no conversation is ended")
-	}
-	select {
-	case <-stopped:
-		require.Fail(t, "it has ended before its conversations")
-	case <-time.After(50 * time.Millisecond): // it has had the time for that
-	}
-	close(r.goOn)
-	<-stopped
-	require.Zero(t, r.open.Load())
 }

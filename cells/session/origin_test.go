@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -172,78 +173,84 @@ func (m *machineOf) end(a *runnerv1.Assign, result *spillway.JobResult) {
 }
 
 func TestAJobGoesThereAndBack(t *testing.T) {
-	b := startPeer(t, openStore(t), "b-1", nil)
-	m := b.machine(b.routes(), "m")
-	a := startOrigin(t, openStore(t), "a-1", b)
-	a.push("1", "2")
-	first := m.accept()
-	second := m.accept()
-	require.Equal(t, canary, first.GetJob().GetEnv()["SECRET"])
-	require.NotNil(t, first.GetAloneFor())
-	byID := map[string]*runnerv1.Assign{first.GetJob().GetId(): first, second.GetJob().GetId(): second}
-	require.Contains(t, byID, "cell/a/1/1")
-	m.end(byID["cell/a/1/1"], &spillway.JobResult{State: spillway.Completed, Output: []byte("hello")})
-	require.Equal(t, "hello", string(a.waitFor("1", spillway.Completed).Result.Output))
+	synctest.Test(t, func(t *testing.T) {
+		b := startPeer(t, openStore(t), "b-1", nil)
+		m := b.machine(b.routes(), "m")
+		a := startOrigin(t, openStore(t), "a-1", b)
+		a.push("1", "2")
+		first := m.accept()
+		second := m.accept()
+		require.Equal(t, canary, first.GetJob().GetEnv()["SECRET"])
+		require.NotNil(t, first.GetAloneFor())
+		byID := map[string]*runnerv1.Assign{first.GetJob().GetId(): first, second.GetJob().GetId(): second}
+		require.Contains(t, byID, "cell/a/1/1")
+		m.end(byID["cell/a/1/1"], &spillway.JobResult{State: spillway.Completed, Output: []byte("hello")})
+		require.Equal(t, "hello", string(a.waitFor("1", spillway.Completed).Result.Output))
 
-	// What is canceled at home ends there.
-	a.waitFor("2", spillway.Running)
-	_, err := a.store.Cancel(t.Context(), []spillway.JobID{"2"}, "not needed")
-	require.NoError(t, err)
-	select {
-	case c := <-m.cancels:
-		require.Equal(t, "cell/a/2/1", c.GetJobId())
-		m.end(byID["cell/a/2/1"], &spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: c.GetReason()})
-	case <-time.After(within):
-		require.Fail(t, "the machine was not told")
-	}
-	require.Eventually(t, func() bool {
-		book, err := a.store.Settings(t.Context(), "cells-out:b")
-		return err == nil && len(book) == 0
-	}, within, every)
-	require.Eventually(t, func() bool {
-		book, err := b.store.Settings(t.Context(), "cells-in")
-		return err == nil && len(book) == 0
-	}, within, every)
-	require.Equal(t, []string{"1/1 ended"}, a.cameBack())
+		// What is canceled at home ends there.
+		a.waitFor("2", spillway.Running)
+		_, err := a.store.Cancel(t.Context(), []spillway.JobID{"2"}, "not needed")
+		require.NoError(t, err)
+		select {
+		case c := <-m.cancels:
+			require.Equal(t, "cell/a/2/1", c.GetJobId())
+			m.end(byID["cell/a/2/1"], &spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: c.GetReason()})
+		case <-time.After(within):
+			require.Fail(t, "the machine was not told")
+		}
+		require.Eventually(t, func() bool {
+			book, err := a.store.Settings(t.Context(), "cells-out:b")
+			return err == nil && len(book) == 0
+		}, within, every)
+		require.Eventually(t, func() bool {
+			book, err := b.store.Settings(t.Context(), "cells-in")
+			return err == nil && len(book) == 0
+		}, within, every)
+		require.Equal(t, []string{"1/1 ended"}, a.cameBack())
+	})
 }
 
 // A replica that loses its turn forgets what it has handed over; the next one has it.
 func TestAnotherReplicaHasTheTurn(t *testing.T) {
-	b := startPeer(t, openStore(t), "b-1", nil)
-	m := b.machine(b.routes(), "m")
-	s := openStore(t)
-	first := startOrigin(t, s, "a-1", b)
-	second := startOrigin(t, s, "a-2", b)
-	first.push("1")
-	job := m.accept()
-	first.waitFor("1", spillway.Running)
-	leader, heir := first, second
-	if first.origin.Peers()[0].State != session.StateLinked {
-		leader, heir = second, first
-	}
-	leader.stop()
-	require.Eventually(t, func() bool { return heir.origin.Peers()[0].State == session.StateLinked }, within, every)
-	m.end(job, &spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure, ExitCode: 4})
-	r := heir.waitFor("1", spillway.Failed)
-	require.Equal(t, 4, r.Result.ExitCode)
-	require.Equal(t, 1, r.Attempt)
-	require.Empty(t, m.cancels, "nobody has ended it in between")
+	synctest.Test(t, func(t *testing.T) {
+		b := startPeer(t, openStore(t), "b-1", nil)
+		m := b.machine(b.routes(), "m")
+		s := openStore(t)
+		first := startOrigin(t, s, "a-1", b)
+		second := startOrigin(t, s, "a-2", b)
+		first.push("1")
+		job := m.accept()
+		first.waitFor("1", spillway.Running)
+		leader, heir := first, second
+		if first.origin.Peers()[0].State != session.StateLinked {
+			leader, heir = second, first
+		}
+		leader.stop()
+		require.Eventually(t, func() bool { return heir.origin.Peers()[0].State == session.StateLinked }, within, every)
+		m.end(job, &spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure, ExitCode: 4})
+		r := heir.waitFor("1", spillway.Failed)
+		require.Equal(t, 4, r.Result.ExitCode)
+		require.Equal(t, 1, r.Attempt)
+		require.Empty(t, m.cancels, "nobody has ended it in between")
+	})
 }
 
 // The peer is gone: the job is given back when it is sure that it runs nowhere.
 func TestAJobOfAPeerThatIsGoneIsGivenBack(t *testing.T) {
-	b := startPeer(t, openStore(t), "b-1", nil)
-	m := b.machine(b.routes(), "m")
-	a := startOrigin(t, openStore(t), "a-1", b)
-	a.push("1")
-	m.accept()
-	a.waitFor("1", spillway.Running)
-	b.stop()
-	gone := time.Now()
-	r := a.waitFor("1", spillway.Pending)
-	require.GreaterOrEqual(t, time.Since(gone), 6*time.Second, "lease and end_within")
-	require.Equal(t, 1, r.Lost)
-	require.Equal(t, []string{"1/1 lost"}, a.cameBack())
+	synctest.Test(t, func(t *testing.T) {
+		b := startPeer(t, openStore(t), "b-1", nil)
+		m := b.machine(b.routes(), "m")
+		a := startOrigin(t, openStore(t), "a-1", b)
+		a.push("1")
+		m.accept()
+		a.waitFor("1", spillway.Running)
+		b.stop()
+		gone := time.Now()
+		r := a.waitFor("1", spillway.Pending)
+		require.GreaterOrEqual(t, time.Since(gone), 6*time.Second, "lease and end_within")
+		require.Equal(t, 1, r.Lost)
+		require.Equal(t, []string{"1/1 lost"}, a.cameBack())
+	})
 }
 
 func TestOptionsAreChecked(t *testing.T) {

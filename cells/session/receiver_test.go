@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,8 +34,12 @@ const (
 	every  = 5 * time.Millisecond
 )
 
+// inItsTime brings the clock of a bubble, which begins in 2000, to times that a store keeps.
+func inItsTime() { time.Sleep(time.Until(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))) }
+
 func openStore(t *testing.T) *store.Store {
 	t.Helper()
+	inItsTime()
 	s, err := store.OpenEmbedded()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -59,7 +64,9 @@ type peerCell struct {
 	}
 }
 
-// startPeer starts one on a store; who is who calls, nil as without an access section.
+// startPeer starts one on a store; who is who calls, nil as without an access section. Its
+// times are so short that a busy machine is slower: it is for a bubble, where only who waits
+// lets time pass.
 func startPeer(t *testing.T, s *store.Store, replica string, who *access.Identity) *peerCell {
 	t.Helper()
 	return startPeerOver(t, s, s, replica, who)
@@ -278,164 +285,181 @@ func (p *peerCell) apply(ref router.JobRef, to spillway.JobState, result spillwa
 }
 
 func TestAJobIsTakenAndItsResultComesBack(t *testing.T) {
-	p := startPeer(t, openStore(t), "b-1", nil)
-	l := p.dial()
-	l.hello(7)
-	w := l.welcomed()
-	require.Equal(t, "b", w.GetCell())
-	require.Equal(t, 3*time.Second, w.GetEndWithin().AsDuration())
-	l.spill("1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
-	ref := p.claimed("cell/a/1/1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
-	p.apply(ref, spillway.Failed, spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure, ExitCode: 3, Output: []byte("oh")})
-	r := l.report(cellsv1.AttemptState_ATTEMPT_STATE_ENDED, att("1"))
-	require.EqualValues(t, 3, r.GetResult().GetExitCode())
-	require.Equal(t, "oh", string(r.GetResult().GetOutput()))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, openStore(t), "b-1", nil)
+		l := p.dial()
+		l.hello(7)
+		w := l.welcomed()
+		require.Equal(t, "b", w.GetCell())
+		require.Equal(t, 3*time.Second, w.GetEndWithin().AsDuration())
+		l.spill("1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		ref := p.claimed("cell/a/1/1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
+		p.apply(ref, spillway.Failed, spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure, ExitCode: 3, Output: []byte("oh")})
+		r := l.report(cellsv1.AttemptState_ATTEMPT_STATE_ENDED, att("1"))
+		require.EqualValues(t, 3, r.GetResult().GetExitCode())
+		require.Equal(t, "oh", string(r.GetResult().GetOutput()))
 
-	// Until it is confirmed it is said again over each new link.
-	l.close()
-	l = p.dial()
-	l.hello(7)
-	require.Len(t, l.welcomed().GetHeld(), 1)
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_ENDED)
-	book, err := p.store.Settings(t.Context(), "cells-in")
-	require.NoError(t, err)
-	require.Len(t, book, 1)
-	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Ack{Ack: &cellsv1.Ack{JobId: "1", Attempt: 1}}})
-	require.Eventually(t, func() bool {
+		// Until it is confirmed it is said again over each new link.
+		l.close()
+		l = p.dial()
+		l.hello(7)
+		require.Len(t, l.welcomed().GetHeld(), 1)
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_ENDED)
 		book, err := p.store.Settings(t.Context(), "cells-in")
-		return err == nil && len(book) == 0
-	}, within, every)
+		require.NoError(t, err)
+		require.Len(t, book, 1)
+		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Ack{Ack: &cellsv1.Ack{JobId: "1", Attempt: 1}}})
+		require.Eventually(t, func() bool {
+			book, err := p.store.Settings(t.Context(), "cells-in")
+			return err == nil && len(book) == 0
+		}, within, every)
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	require.NotContains(t, strings.Join(p.mu.told, "\n"), canary)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		require.NotContains(t, strings.Join(p.mu.told, "\n"), canary)
+	})
 }
 
 func TestAJobThatIsNotRenewedEnds(t *testing.T) {
-	p := startPeer(t, openStore(t), "b-1", nil)
-	l := p.dial()
-	l.hello(7)
-	l.welcomed()
-	l.spill("runs")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN)
-	ref := p.claimed("cell/a/runs/1")
-	l.spill("waits")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN)
-	l.close()
-	require.Eventually(t, func() bool { return len(p.toldToEnd()) > 0 }, within, every)
-	require.Equal(t, spillway.JobID("cell/a/runs/1"), p.toldToEnd()[0])
-	require.Eventually(t, func() bool {
-		r, err := p.store.Get(t.Context(), "cell/a/waits/1")
-		return err == nil && r.State == spillway.Canceled
-	}, within, every, "what has not begun goes out of the queue")
-	// The machine confirms: only now is it over.
-	l = p.dial()
-	l.hello(8)
-	require.Len(t, l.welcomed().GetHeld(), 2)
-	require.Equal(t, "waits", l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetJobId())
-	p.apply(ref, spillway.Canceled, spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: "ended on its machine: its cell does not hold it any more"})
-	require.Equal(t, "runs", l.report(cellsv1.AttemptState_ATTEMPT_STATE_LOST).GetJobId())
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, openStore(t), "b-1", nil)
+		l := p.dial()
+		l.hello(7)
+		l.welcomed()
+		l.spill("runs")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN)
+		ref := p.claimed("cell/a/runs/1")
+		l.spill("waits")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN)
+		l.close()
+		require.Eventually(t, func() bool { return len(p.toldToEnd()) > 0 }, within, every)
+		require.Equal(t, spillway.JobID("cell/a/runs/1"), p.toldToEnd()[0])
+		require.Eventually(t, func() bool {
+			r, err := p.store.Get(t.Context(), "cell/a/waits/1")
+			return err == nil && r.State == spillway.Canceled
+		}, within, every, "what has not begun goes out of the queue")
+		// The machine confirms: only now is it over.
+		l = p.dial()
+		l.hello(8)
+		require.Len(t, l.welcomed().GetHeld(), 2)
+		require.Equal(t, "waits", l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetJobId())
+		p.apply(ref, spillway.Canceled, spillway.JobResult{State: spillway.Canceled, Reason: spillway.JobCanceled, Detail: "ended on its machine: its cell does not hold it any more"})
+		require.Equal(t, "runs", l.report(cellsv1.AttemptState_ATTEMPT_STATE_LOST).GetJobId())
+	})
 }
 
 // A cancel in the store tells nothing of the machine: it is waited for.
 func TestAnEndThatNoMachineHasSaidIsWaitedFor(t *testing.T) {
-	p := startPeer(t, openStore(t), "b-1", nil)
-	l := p.dial()
-	l.hello(7)
-	l.welcomed()
-	l.spill("1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
-	p.claimed("cell/a/1/1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
-	began := time.Now()
-	_, err := p.store.Cancel(t.Context(), []spillway.JobID{"cell/a/1/1"}, "an operator of the other cell")
-	require.NoError(t, err)
-	require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_LOST, att("1")).GetDetail(), "an operator")
-	require.GreaterOrEqual(t, time.Since(began), 3*time.Second, "end_within")
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, openStore(t), "b-1", nil)
+		l := p.dial()
+		l.hello(7)
+		l.welcomed()
+		l.spill("1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		p.claimed("cell/a/1/1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
+		began := time.Now()
+		_, err := p.store.Cancel(t.Context(), []spillway.JobID{"cell/a/1/1"}, "an operator of the other cell")
+		require.NoError(t, err)
+		require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_LOST, att("1")).GetDetail(), "an operator")
+		require.GreaterOrEqual(t, time.Since(began), 3*time.Second, "end_within")
+	})
 }
 
 func TestTheOriginTakesAJobBackThatHasNotBegun(t *testing.T) {
-	p := startPeer(t, openStore(t), "b-1", nil)
-	l := p.dial()
-	l.hello(7)
-	l.welcomed()
-	l.spill("1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
-	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Cancel{Cancel: &cellsv1.Cancel{JobId: "1", Attempt: 1, TakeBack: true}}})
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED, att("1"))
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, openStore(t), "b-1", nil)
+		l := p.dial()
+		l.hello(7)
+		l.welcomed()
+		l.spill("1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Cancel{Cancel: &cellsv1.Cancel{JobId: "1", Attempt: 1, TakeBack: true}}})
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED, att("1"))
+	})
 }
 
 // The control plane that took a job is gone; another one answers for it.
 func TestAnotherReplicaGoesOn(t *testing.T) {
-	s := openStore(t)
-	first, second := startPeer(t, s, "b-1", nil), startPeer(t, s, "b-2", nil)
-	l := first.dial()
-	l.hello(7)
-	l.welcomed()
-	l.spill("1")
-	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
-	ref := first.claimed("cell/a/1/1")
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		first, second := startPeer(t, s, "b-1", nil), startPeer(t, s, "b-2", nil)
+		l := first.dial()
+		l.hello(7)
+		l.welcomed()
+		l.spill("1")
+		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		ref := first.claimed("cell/a/1/1")
 
-	newer := second.dial()
-	newer.hello(8)
-	require.Equal(t, "1", newer.welcomed().GetHeld()[0].GetJobId())
-	newer.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Renew{Renew: &cellsv1.Renew{Beat: newer.beat, Covered: []*cellsv1.Attempt{att("1")}}}})
-	go func() { // answers the beats
-		for m := range newer.from {
-			if b := m.GetBeat(); b != nil {
-				_ = newer.stream.Send(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Renew{Renew: &cellsv1.Renew{Beat: b.GetNumber(), Covered: []*cellsv1.Attempt{att("1")}}}})
+		newer := second.dial()
+		newer.hello(8)
+		require.Equal(t, "1", newer.welcomed().GetHeld()[0].GetJobId())
+		newer.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Renew{Renew: &cellsv1.Renew{Beat: newer.beat, Covered: []*cellsv1.Attempt{att("1")}}}})
+		go func() { // answers the beats
+			for {
+				select {
+				case m := <-newer.from:
+					if b := m.GetBeat(); b != nil {
+						_ = newer.stream.Send(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Renew{Renew: &cellsv1.Renew{Beat: b.GetNumber(), Covered: []*cellsv1.Attempt{att("1")}}}})
+					}
+				case <-t.Context().Done():
+					return
+				}
 			}
-		}
-	}()
-	require.Equal(t, codes.Aborted, status.Code(<-l.err), "the older link is ended")
-	older := first.dial()
-	older.hello(7)
-	require.Equal(t, codes.Aborted, status.Code(<-older.err))
-	require.Never(t, func() bool { return len(first.toldToEnd())+len(second.toldToEnd()) > 0 }, 4*time.Second, 50*time.Millisecond, "the job goes on")
-	second.apply(ref, spillway.Completed, spillway.JobResult{State: spillway.Completed})
+		}()
+		require.Equal(t, codes.Aborted, status.Code(<-l.err), "the older link is ended")
+		older := first.dial()
+		older.hello(7)
+		require.Equal(t, codes.Aborted, status.Code(<-older.err))
+		require.Never(t, func() bool { return len(first.toldToEnd())+len(second.toldToEnd()) > 0 }, 4*time.Second, 50*time.Millisecond, "the job goes on")
+		second.apply(ref, spillway.Completed, spillway.JobResult{State: spillway.Completed})
+	})
 }
 
 func TestBadLinksAreRefusedInASentence(t *testing.T) {
-	named := func(name string) *access.Identity {
-		return &access.Identity{Name: name, Via: access.ViaToken, Roles: []access.Role{access.Cell}}
-	}
-	for _, c := range []struct {
-		name  string
-		who   *access.Identity
-		first *cellsv1.OriginMessage
-		code  codes.Code
-		says  string
-	}{
-		{"no hello", nil, &cellsv1.OriginMessage{}, codes.InvalidArgument, "the first message must be a hello"},
-		{"no name", nil, helloOf("", 3*time.Second), codes.InvalidArgument, "can't name a cell"},
-		{"our own name", nil, helloOf("b", 3*time.Second), codes.FailedPrecondition, "each cell needs a name of its own"},
-		{"a short lease", nil, helloOf("a", time.Millisecond), codes.InvalidArgument, "lease 1ms is out of range"},
-		{"somebody else", named("c"), helloOf("a", 3*time.Second), codes.PermissionDenied, `"c" may not speak for cell a`},
-	} {
-		l := startPeer(t, openStore(t), "b-1", c.who).dial()
-		l.say(c.first)
-		err := <-l.err
-		require.Equal(t, c.code, status.Code(err), c.name)
-		require.Contains(t, err.Error(), c.says, c.name)
-	}
-	l := startPeer(t, openStore(t), "b-1", named("a")).dial()
-	l.hello(1)
-	l.welcomed()
-	for name, bad := range map[string]*cellsv1.OriginMessage{
-		"nothing":     {},
-		"hello again": helloOf("a", 3*time.Second),
-	} {
-		l := startPeer(t, openStore(t), "b-1", nil).dial()
+	synctest.Test(t, func(t *testing.T) {
+		named := func(name string) *access.Identity {
+			return &access.Identity{Name: name, Via: access.ViaToken, Roles: []access.Role{access.Cell}}
+		}
+		for _, c := range []struct {
+			name  string
+			who   *access.Identity
+			first *cellsv1.OriginMessage
+			code  codes.Code
+			says  string
+		}{
+			{"no hello", nil, &cellsv1.OriginMessage{}, codes.InvalidArgument, "the first message must be a hello"},
+			{"no name", nil, helloOf("", 3*time.Second), codes.InvalidArgument, "can't name a cell"},
+			{"our own name", nil, helloOf("b", 3*time.Second), codes.FailedPrecondition, "each cell needs a name of its own"},
+			{"a short lease", nil, helloOf("a", time.Millisecond), codes.InvalidArgument, "lease 1ms is out of range"},
+			{"somebody else", named("c"), helloOf("a", 3*time.Second), codes.PermissionDenied, `"c" may not speak for cell a`},
+		} {
+			l := startPeer(t, openStore(t), "b-1", c.who).dial()
+			l.say(c.first)
+			err := <-l.err
+			require.Equal(t, c.code, status.Code(err), c.name)
+			require.Contains(t, err.Error(), c.says, c.name)
+		}
+		l := startPeer(t, openStore(t), "b-1", named("a")).dial()
 		l.hello(1)
 		l.welcomed()
-		l.say(bad)
-		for len(l.from) > 0 {
-			<-l.from
+		for name, bad := range map[string]*cellsv1.OriginMessage{
+			"nothing":     {},
+			"hello again": helloOf("a", 3*time.Second),
+		} {
+			l := startPeer(t, openStore(t), "b-1", nil).dial()
+			l.hello(1)
+			l.welcomed()
+			l.say(bad)
+			for len(l.from) > 0 {
+				<-l.from
+			}
+			require.Equal(t, codes.InvalidArgument, status.Code(<-l.err), name)
 		}
-		require.Equal(t, codes.InvalidArgument, status.Code(<-l.err), name)
-	}
+	})
 }
 
 func helloOf(cell string, lease time.Duration) *cellsv1.OriginMessage {
@@ -443,25 +467,27 @@ func helloOf(cell string, lease time.Duration) *cellsv1.OriginMessage {
 }
 
 func TestBadJobsAreNotTaken(t *testing.T) {
-	p := startPeer(t, openStore(t), "b-1", nil)
-	l := p.dial()
-	l.hello(7)
-	l.welcomed()
-	handedOn, invalid := jobNamed("on"), jobNamed("invalid")
-	handedOn.Requirement.Origin = spillway.CellOrigin
-	invalid.Script = ""
-	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: handedOn, Attempt: 1, Beat: l.beat}}})
-	require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "a job is handed over once")
-	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: invalid, Attempt: 1, Beat: l.beat}}})
-	require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "needs a script")
-	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: jobNamed("late"), Attempt: 1, Beat: l.beat + 1000}}})
-	require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "too late")
-	// Somebody has pushed a job under the id that the attempt would have here.
-	_, err := p.store.Push(t.Context(), []spillway.Job{{ID: "cell/a/taken/1", Script: "true"}})
-	require.NoError(t, err)
-	l.spill("taken")
-	require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "another job has its id")
-	record, err := p.store.Get(t.Context(), "cell/a/taken/1")
-	require.NoError(t, err)
-	require.Equal(t, spillway.Pending, record.State, "and that job is left alone")
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, openStore(t), "b-1", nil)
+		l := p.dial()
+		l.hello(7)
+		l.welcomed()
+		handedOn, invalid := jobNamed("on"), jobNamed("invalid")
+		handedOn.Requirement.Origin = spillway.CellOrigin
+		invalid.Script = ""
+		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: handedOn, Attempt: 1, Beat: l.beat}}})
+		require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "a job is handed over once")
+		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: invalid, Attempt: 1, Beat: l.beat}}})
+		require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "needs a script")
+		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: jobNamed("late"), Attempt: 1, Beat: l.beat + 1000}}})
+		require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "too late")
+		// Somebody has pushed a job under the id that the attempt would have here.
+		_, err := p.store.Push(t.Context(), []spillway.Job{{ID: "cell/a/taken/1", Script: "true"}})
+		require.NoError(t, err)
+		l.spill("taken")
+		require.Contains(t, l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED).GetDetail(), "another job has its id")
+		record, err := p.store.Get(t.Context(), "cell/a/taken/1")
+		require.NoError(t, err)
+		require.Equal(t, spillway.Pending, record.State, "and that job is left alone")
+	})
 }

@@ -19,7 +19,7 @@ import (
 
 const (
 	// startTimeout is how long a server may take until it answers.
-	startTimeout = 30 * time.Second
+	startTimeout = 80 * time.Second
 	// startAttempts is how often another port is tried: a free one may be taken by
 	// somebody else before the server has it.
 	startAttempts = 5
@@ -125,13 +125,13 @@ func (s *Server) waitUntilUp() bool {
 	}
 }
 
-// StartSentinel starts a master and one Sentinel that watches it, and returns the
-// Sentinel's address.
-func StartSentinel(tb testing.TB, master string) (addr string) {
+// StartSentinel starts a master and one Sentinel that watches it, with more lines of
+// configuration, and returns the Sentinel's address.
+func StartSentinel(tb testing.TB, master string, lines ...string) (addr string) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(StartRedis(tb))
 	config := filepath.Join(tb.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %s %s %s 1\n", master, host, port)
+	text := fmt.Sprintf("sentinel monitor %s %s %s 1\n%s\n", master, host, port, strings.Join(lines, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatalf("writing the Sentinel's configuration: %v", err)
 	}
@@ -143,7 +143,7 @@ func StartCluster(tb testing.TB) (addrs []string) {
 	tb.Helper()
 	for range clusterNodes {
 		addrs = append(addrs, StartRedis(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(peertest.FreePort(tb)),
-			"--cluster-node-timeout", "5000"))
+			"--cluster-node-timeout", "60000")) // a node of a busy machine is not gone
 	}
 	must := func(addr string, args ...string) {
 		tb.Helper()

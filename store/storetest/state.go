@@ -14,6 +14,9 @@ import (
 	"github.com/spillway-ci/spillway/store"
 )
 
+// briefTTL is so short that a test can wait for its end.
+const briefTTL = 300 * time.Millisecond
+
 func machine(pool, id string) router.Machine {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	return router.Machine{
@@ -42,11 +45,16 @@ var machineContract = []contract{
 		require.NoError(t, s.RemoveMachines(t.Context(), "green", []spillway.MachineID{"b", "none"}))
 		require.Equal(t, []router.Machine{a, c}, machines(t, s))
 	}},
-	{"one of a pool", store.Options{MachineTTL: 300 * time.Millisecond}, func(t *testing.T, s *store.Store) {
+	{"one of a pool", store.Options{MachineTTL: briefTTL}, func(t *testing.T, s *store.Store) {
 		a := machine("blue", "a")
-		require.NoError(t, s.PutMachines(t.Context(), []router.Machine{a, machine("blue", "b")}))
-		got, live, err := s.Machine(t.Context(), "blue", "a")
-		require.NoError(t, err)
+		var got router.Machine
+		var live bool
+		var err error
+		quickly(t, briefTTL, func() {
+			require.NoError(t, s.PutMachines(t.Context(), []router.Machine{a, machine("blue", "b")}))
+			got, live, err = s.Machine(t.Context(), "blue", "a")
+			require.NoError(t, err)
+		})
 		require.True(t, live)
 		require.Equal(t, a, got)
 		for _, where := range [][2]string{{"blue", "c"}, {"green", "a"}} {
@@ -69,9 +77,13 @@ var machineContract = []contract{
 		require.NoError(t, s.PutMachines(t.Context(), many))
 		require.Len(t, machines(t, s), len(many))
 	}},
-	{"each expires by itself", store.Options{MachineTTL: 300 * time.Millisecond}, func(t *testing.T, s *store.Store) {
-		require.NoError(t, s.PutMachines(t.Context(), []router.Machine{machine("blue", "a"), machine("blue", "b")}))
-		require.Len(t, machines(t, s), 2)
+	{"each expires by itself", store.Options{MachineTTL: briefTTL}, func(t *testing.T, s *store.Store) {
+		var both []router.Machine
+		quickly(t, briefTTL, func() {
+			require.NoError(t, s.PutMachines(t.Context(), []router.Machine{machine("blue", "a"), machine("blue", "b")}))
+			both = machines(t, s)
+		})
+		require.Len(t, both, 2)
 		require.Eventually(t, func() bool {
 			require.NoError(t, s.PutMachines(t.Context(), []router.Machine{machine("blue", "b")}))
 			return len(machines(t, s)) == 1
@@ -224,19 +236,6 @@ var memoryContract = []contract{
 // for up to three of them.
 const viewInterval = 2 * store.MinViewInterval
 
-// readView reads until an epoch is over that has jobs in it.
-func readView(t *testing.T, s *store.Store, expected ...string) store.ViewCounts {
-	t.Helper()
-	var v store.ViewCounts
-	require.Eventually(t, func() bool {
-		var err error
-		v, err = s.ReadView(t.Context(), "gitlab", viewInterval, expected)
-		require.NoError(t, err)
-		return len(v.Jobs) > 0
-	}, within, every)
-	return v
-}
-
 func ids(from, to int, format string) []spillway.JobID {
 	var list []spillway.JobID
 	for i := from; i < to; i++ {
@@ -245,12 +244,30 @@ func ids(from, to int, format string) []spillway.JobID {
 	return list
 }
 
-// inOneEpoch calls write at the beginning of an epoch, so that what it writes comes
-// into one.
-func inOneEpoch(t *testing.T, write func()) {
+// inOneEpoch has views of a source written within one epoch, and reads that when it is
+// over. A machine that is too busy for either does it again, with another source.
+func inOneEpoch(t *testing.T, s *store.Store, write func(source string), expected ...string) (source string, v store.ViewCounts) {
 	t.Helper()
-	require.Eventually(t, func() bool { return time.Now().UnixMilli()%viewInterval.Milliseconds() < 300 }, within, time.Millisecond)
-	write()
+	epoch := func() int64 { return time.Now().UnixMilli() / viewInterval.Milliseconds() }
+	for try := range 20 {
+		source = fmt.Sprint("gitlab-", try)
+		require.Eventually(t, func() bool { return time.Now().UnixMilli()%viewInterval.Milliseconds() < 300 }, within, time.Millisecond)
+		written := epoch()
+		if write(source); epoch() != written {
+			continue
+		}
+		require.Eventually(t, func() bool { return epoch() > written }, within, time.Millisecond)
+		for epoch() == written+1 {
+			var err error
+			v, err = s.ReadView(t.Context(), source, viewInterval, expected)
+			require.NoError(t, err)
+			if len(v.Jobs) > 0 {
+				return source, v
+			}
+		}
+	}
+	require.FailNow(t, "no job is in any epoch")
+	return source, v
 }
 
 var viewContract = []contract{
@@ -259,19 +276,18 @@ var viewContract = []contract{
 		require.NoError(t, err)
 		require.False(t, v.Whole)
 		require.Empty(t, v.Jobs)
-		write := func(replica string, jobs map[spillway.JobClass][]spillway.JobID) {
-			require.NoError(t, s.WriteView(t.Context(), "gitlab", replica, viewInterval, jobs))
-		}
-		inOneEpoch(t, func() {
+		source, v := inOneEpoch(t, s, func(source string) {
+			write := func(replica string, jobs map[spillway.JobClass][]spillway.JobID) {
+				require.NoError(t, s.WriteView(t.Context(), source, replica, viewInterval, jobs))
+			}
 			write("r1", map[spillway.JobClass][]spillway.JobID{"a": ids(0, 1500, "%d"), "b": ids(0, 3, "%d"), "c": nil})
 			write("r2", map[spillway.JobClass][]spillway.JobID{"a": append(ids(1000, 2000, "%d"), ids(0, 700, "w-%d")...), "b": ids(0, 2, "w%d")})
 			write("r2", map[spillway.JobClass][]spillway.JobID{"a": ids(1000, 2000, "%d"), "d": ids(5, 6, "%d")})
-		})
-		v = readView(t, s, "r1", "r2", "r3")
+		}, "r1", "r2", "r3")
 		require.Equal(t, map[spillway.JobClass]int{"a": 2700, "b": 5, "d": 1}, v.Jobs)
 		require.False(t, v.Whole)
 		require.Equal(t, []string{"r3"}, v.Missing)
-		v, err = s.ReadView(t.Context(), "gitlab", viewInterval, []string{"r2", "r1"})
+		v, err = s.ReadView(t.Context(), source, viewInterval, []string{"r2", "r1"})
 		require.NoError(t, err)
 		if len(v.Jobs) > 0 { // unless an epoch ended in between
 			require.True(t, v.Whole)
@@ -279,7 +295,7 @@ var viewContract = []contract{
 			require.Equal(t, v.Epoch*viewInterval.Milliseconds(), v.At.UnixMilli())
 		}
 		require.Eventually(t, func() bool { // it is forgotten as a whole
-			v, err = s.ReadView(t.Context(), "gitlab", viewInterval, nil)
+			v, err = s.ReadView(t.Context(), source, viewInterval, nil)
 			require.NoError(t, err)
 			return len(v.Jobs) == 0
 		}, within, every)
