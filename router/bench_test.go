@@ -210,3 +210,56 @@ func serveChoices(b *testing.B, e *router.Engine, counts []router.ClassCount, wa
 }
 
 var benchJobs int
+
+// BenchmarkExplainChoice is one explanation with 5,000 pools of one priority, all with a
+// free machine: half of them can't take the job, and come first.
+func BenchmarkExplainChoice(b *testing.B) {
+	pools := make([]spillway.Pool, spillway.MaxPools)
+	for i := range pools {
+		tags := []string{"docker", fmt.Sprintf("kind-%d", i)}
+		if i >= len(pools)/2 {
+			tags = append(tags, "linux")
+		}
+		pools[i] = spillway.Pool{Name: fmt.Sprintf("pool-%04d", i), CapacityPerInstance: 1, Capability: spillway.Capability{Tags: tags}}
+	}
+	e := router.NewEngine(pools, router.Options{})
+	for i := range pools {
+		e.Connect(benchNow, router.Machine{ID: machineID(i), Pool: pools[i].Name, Capacity: 1}, nil)
+	}
+	job := &spillway.Job{ID: "1", Requirement: spillway.Requirement{Tags: []string{"linux"}}, SubmittedAt: benchNow}
+	b.ReportAllocs()
+	for b.Loop() {
+		if x := e.ExplainChoice(benchNow, job); len(x.Pools) != len(pools) {
+			b.Fatalf("%d pools", len(x.Pools))
+		}
+	}
+}
+
+// BenchmarkPlanOfABurst is a plan for a free place here and one of another cell, while a
+// burst of jobs of two projects is too young for that.
+func BenchmarkPlanOfABurst(b *testing.B) {
+	for _, jobs := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
+			own := spillway.Pool{Name: "own", CapacityPerInstance: 1, Capability: spillway.Capability{RunUntagged: true}}
+			cell := own
+			cell.Name, cell.Priority, cell.LeastWait = "cell", spillway.MaxPoolPriority, time.Minute
+			e := router.NewEngine([]spillway.Pool{own, cell}, router.Options{})
+			e.Connect(benchNow, router.Machine{ID: "here", Pool: "own", Capacity: 1}, nil)
+			e.Connect(benchNow, router.Machine{ID: "there", Pool: "cell", Capacity: 1}, nil)
+			var counts []router.ClassCount
+			for project := range int64(2) {
+				r := spillway.Requirement{Project: project + 1}
+				counts = append(counts, router.ClassCount{Class: r.Class(), Requirement: r, Pending: jobs / 2, Oldest: benchNow})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				e.SetCounts(counts)
+				wants := e.Plan(benchNow)
+				if len(wants) != 1 {
+					b.Fatalf("%d wants", len(wants))
+				}
+				e.Claimed(benchNow, wants, nil)
+			}
+		})
+	}
+}

@@ -48,6 +48,7 @@ func (e *Engine) match(c *class) {
 		}
 	}
 	c.kind = e.kindOf(c.takers)
+	c.kind.classes++
 }
 
 // SetCounts replaces the picture of the queue. Counts that were read while a
@@ -66,7 +67,7 @@ func (e *Engine) SetCounts(counts []ClassCount) {
 	}
 	for id, c := range e.classes {
 		if c.pending == 0 && c.wanted == 0 && c.claimed == 0 && c.unadmitted == 0 {
-			e.leaveProject(c)
+			e.leave(c)
 			delete(e.classes, id)
 		}
 	}
@@ -97,6 +98,9 @@ func (e *Engine) Requeued(ref JobRef) bool {
 	c := e.classes[ref.Class]
 	if c == nil {
 		return false
+	}
+	if c.oldest.IsZero() { // none waited when the queue was counted: how long this one has, the next picture tells
+		c.oldest = e.now
 	}
 	c.pending++
 	e.dirty = true

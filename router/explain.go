@@ -20,7 +20,7 @@ func Explain(c *spillway.Capability, r *spillway.Requirement) Verdict {
 	switch v.Predicate {
 	case PredicateNone:
 	case PredicateOrigin:
-		v.Detail = "the job is handed out by " + originName(r.Origin) + ", and the runner takes jobs of " + originName(c.Origin)
+		v.Detail = "the job is handed out by " + originName(r.Origin) + ", and the runner " + takesJobsOf(c.Origin)
 	case PredicateProtected:
 		v.Detail = "the runner takes only jobs of protected refs, and the job's ref is not protected"
 	case PredicateUntagged:
@@ -46,11 +46,22 @@ func originName(origin string) string {
 	}
 }
 
+// takesJobsOf says whose jobs a runner of an origin takes. One that another cell offers
+// takes ours: its origin says whose it is.
+func takesJobsOf(origin string) string {
+	if origin == spillway.CellOrigin {
+		return "is another cell's, which takes jobs of Spillway's own queue only"
+	}
+	return "takes jobs of " + originName(origin)
+}
+
 func explainScope(c *spillway.Capability, r *spillway.Requirement) string {
 	switch c.Type {
 	case spillway.GroupType:
-		return fmt.Sprintf("the runner serves %d groups, and none of them is among the %d ancestor groups of the job's project %d",
-			len(c.Groups), len(r.Groups), r.Project)
+		if len(r.Groups) == 0 {
+			return "the runner serves certain groups, and the job names none"
+		}
+		return fmt.Sprintf("none of the %d groups that the runner serves is among the %d that the job's project is in", len(c.Groups), len(r.Groups))
 	case spillway.ProjectType:
 		if r.Project == 0 {
 			return "the runner serves certain projects, and the job names none"
@@ -84,14 +95,15 @@ func missing(wants, has []string) string {
 	var out []string
 	more := 0
 	for _, name := range wants {
-		switch {
-		case have[name]:
-		case len(out) == maxNamesExplained:
-			more++
-		default:
-			have[name] = true // name a duplicate once
-			out = append(out, quote(name)+hint(name, has))
+		if have[name] {
+			continue
 		}
+		have[name] = true // name a duplicate once
+		if len(out) == maxNamesExplained {
+			more++
+			continue
+		}
+		out = append(out, quote(name)+hint(name, has))
 	}
 	s := strings.Join(out, ", ")
 	if more > 0 {

@@ -72,6 +72,73 @@ func TestMachinesOfPoolsOfOnePriorityAreCompared(t *testing.T) {
 	require.Equal(t, []float64{0.25, 1, 1}, costs)
 }
 
+// A place of another pool of the same priority may be better than that of the cheapest.
+func TestTheBestPlaceIsTheOneThatWouldBeChosen(t *testing.T) {
+	first, second, later := newPool("first", 0, 2), newPool("second", 0, 2), newPool("later", 1, 2)
+	d := newDesk(t, first, second, later)
+	d.connect("m-later", "later", 2)
+	d.connect("m-second", "second", 2)
+	job := spillway.Job{Requirement: spillway.Requirement{Project: 7}}
+	_, _, ok := (&router.Choice{}).Best()
+	require.False(t, ok)
+	d.tell(countOf(7, 1))
+	require.Len(t, d.serve()[7], 1, "its cache is on m-second by now")
+	d.connect("m-first", "first", 2)
+	x := d.ExplainChoice(d.now, &job)
+	require.Equal(t, []router.Outcome{router.OutcomeFree, router.OutcomeFree, router.OutcomeFree}, outcomes(x))
+	pool, machine, ok := x.Best()
+	require.True(t, ok)
+	require.Equal(t, "second", pool)
+	require.Equal(t, spillway.MachineID("m-second"), machine)
+	d.tell(countOf(7, 1))
+	require.Equal(t, []spillway.MachineID{machine}, machinesOf(d.serve()[7]))
+}
+
+// Pools that may not have the job are no measure either.
+func TestMachinesAreNotComparedWithThoseOfBarredPools(t *testing.T) {
+	cheap, dear := newPool("cheap", 0, 1), newPool("dear", 0, 1)
+	cheap.CostPerJob, dear.CostPerJob = 1, 4
+	d := newDesk(t, cheap, dear)
+	d.connect("m-cheap", "cheap", 1)
+	d.connect("m-dear", "dear", 1)
+	job := &spillway.Job{ID: "odd"}
+	d.SetBars("us", []string{"dear"}, []router.Bar{{Job: job.ID, Class: job.Requirement.Class(), Until: dawn.Add(time.Hour)}})
+	x := d.ExplainChoice(d.now, job)
+	require.Equal(t, []router.Outcome{router.OutcomeFree, router.OutcomeRefused}, outcomes(x))
+	require.InDelta(t, 1, x.Pools[0].Machines[0].Cost, 0)
+}
+
+// Nor does a job wait for a pool that may not have it.
+func TestNobodyWaitsForABarredPool(t *testing.T) {
+	d := twoPools(t, time.Minute)
+	d.SetRoom(room(5))
+	odd, even := &spillway.Job{ID: "odd", SubmittedAt: dawn}, &spillway.Job{ID: "even", SubmittedAt: dawn}
+	d.SetBars("us", []string{"first"}, []router.Bar{{Job: odd.ID, Class: odd.Requirement.Class(), Until: dawn.Add(time.Hour)}})
+	require.Equal(t, []router.Outcome{router.OutcomeRefused, router.OutcomeFree}, outcomes(d.ExplainChoice(d.now, odd)))
+	require.Equal(t, []router.Outcome{router.OutcomeGrowing, router.OutcomeWaits}, outcomes(d.ExplainChoice(d.now, even)))
+}
+
+// What was true a while ago, or at replicas that are gone, is not told as if it were now.
+func TestOldNewsIsNotExplained(t *testing.T) {
+	d := newDesk(t, newPool("cooled", 0, 1), newPool("down", 1, 1), newPool("elsewhere", 2, 1), newPool("room", 3, 1))
+	explained := func() []router.Outcome { return outcomes(d.ExplainChoice(d.now, &spillway.Job{SubmittedAt: dawn})) }
+	d.SetPeers(true)
+	d.SetRemote(d.now, []router.RemotePlaces{{Pool: "elsewhere", Free: 3, At: d.now}})
+	d.SetRoom(map[string]router.Room{
+		"cooled": {CooledUntil: d.now.Add(time.Hour), At: d.now}, "down": {Down: true, At: d.now}, "elsewhere": {At: d.now}, "room": {Jobs: 1, At: d.now},
+	})
+	require.Equal(t, []router.Outcome{router.OutcomeCooledOff, router.OutcomeDown, router.OutcomeElsewhere, router.OutcomeGrowing}, explained())
+	d.SetPeers(false)
+	require.Equal(t, router.OutcomeFull, explained()[2])
+	d.SetPeers(true)
+	d.wait(router.RoomFresh + 1)
+	for _, p := range d.ExplainChoice(d.now, &spillway.Job{SubmittedAt: dawn}).Pools {
+		require.Equal(t, router.OutcomeFull, p.Outcome, p.Pool)
+		require.Equal(t, "no place, and nothing has been heard of whether it can get more", p.Detail)
+		require.Zero(t, p.Room+p.Remote)
+	}
+}
+
 func TestExplainingChangesNothing(t *testing.T) {
 	d := newDesk(t, newPool("linux", 0, 2))
 	d.connect("m1", "linux", 2)
@@ -93,6 +160,15 @@ func TestWhoIsServedBefore(t *testing.T) {
 	require.Equal(t, 4, x.Running)
 	require.Equal(t, 2+4, x.ServedBefore, "the urgent ones, and of the other project until it has as many running and one more")
 	require.Equal(t, 2, d.ExplainChoice(d.now, &spillway.Job{Requirement: busy.Requirement}).ServedBefore)
+}
+
+// A project's jobs of all classes together are served until it has as many running.
+func TestProjectsAreServedBeforeAndNotTheirClasses(t *testing.T) {
+	d := newDesk(t, newPool("linux", 0, 1, "a", "b", "c"))
+	mine := countOf(1, 1, "a")
+	mine.Claimed, mine.Oldest = 3, dawn.Add(-time.Hour)
+	d.tell(mine, countOf(2, 9, "a"), countOf(2, 9, "b"), countOf(2, 9, "c"))
+	require.Equal(t, 3, d.ExplainChoice(d.now, &spillway.Job{Requirement: mine.Requirement}).ServedBefore)
 }
 
 func TestJobsUnderReviewAreExplained(t *testing.T) {

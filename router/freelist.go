@@ -15,9 +15,10 @@ type pool struct {
 	open   freelist // the machines that can be given a job now
 	places int      // what they have free together [jobs]
 
-	labelled int    // open machines that say where they are
-	due      int    // jobs claimed for it that are still to be dealt out
-	plan     uint64 // the last one that looked at what it has ahead
+	labelled int // open machines that say where they are
+	due      int // jobs claimed for it that are still to be dealt out
+
+	ahead, young uint64 // the last plans that looked at what it has ahead, and who is too young for it
 }
 
 // best is the machine that gets the next job of a class, nil if none can.

@@ -140,7 +140,29 @@ func TestC16_ExplainHints(t *testing.T) {
 		{"list in one tag", tags("vm,openstack"), runner("openstack", "vm"), `"vm,openstack" (one name, not a list)`},
 		{"no hint", tags("gpu"), runner("docker"), `lacks the tag "gpu"`},
 		{"some of many", tags("a", "b", "c", "d", "e"), runner("x"), `"a", "b", "c" and 2 more`},
+		{"duplicates among the others", tags("a", "b", "c", "d", "d", "d", "e"), runner("x"), `"a", "b", "c" and 2 more`},
 		{"a duplicate is one tag", tags("a", "a", "b"), runner("x"), `lacks the tag "a", "b"`},
+		{
+			"another cell's job", of(spillway.CellOrigin, tags("a")), ofGitLab(spillway.CellOrigin, runner("a")),
+			"handed out by another cell, and the runner is another cell's, which takes jobs of Spillway's own queue only",
+		},
+		{
+			"GitLab's job in another cell", of("https://gitlab", tags("a")), ofGitLab(spillway.CellOrigin, runner("a")),
+			"handed out by https://gitlab, and the runner is another cell's, which takes jobs of Spillway's own queue only",
+		},
+		{"our own job", of("", tags("a")), ofGitLab("https://gitlab", runner("a")), "handed out by Spillway's own queue, and the runner takes jobs of https://gitlab"},
+		{
+			"other groups",
+			spillway.Requirement{Groups: []int64{1, 2}},
+			spillway.Capability{RunUntagged: true, Type: spillway.GroupType, Groups: []int64{7}},
+			"none of the 1 groups that the runner serves is among the 2 that the job's project is in",
+		},
+		{
+			"no groups",
+			spillway.Requirement{Project: 5},
+			spillway.Capability{RunUntagged: true, Type: spillway.GroupType, Groups: []int64{7}},
+			"the runner serves certain groups, and the job names none",
+		},
 		{"invalid UTF-8", tags("\xff"), runner("x"), `"\xff"`},
 		{
 			"feature",

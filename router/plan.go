@@ -18,7 +18,7 @@ func (e *Engine) Plan(now time.Time) []ClaimWant {
 	if !e.dirty {
 		return nil
 	}
-	e.dirty, e.ripensAt = false, time.Time{}
+	e.dirty, e.ripensAt, e.remote.wanted = false, time.Time{}, false
 	berths := e.berths()
 	if len(berths) == 0 {
 		return nil

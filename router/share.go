@@ -12,6 +12,9 @@ import (
 
 // kind is what classes have in common that the same pools can take.
 type kind struct {
+	key     string // in Engine.kinds
+	classes int    // that are of it
+
 	fair bool // a pool for the whole instance is among them
 	fifo bool // another one is
 
@@ -37,7 +40,7 @@ func (e *Engine) kindOf(takers []int) *kind {
 	}
 	k := e.kinds[string(key)]
 	if k == nil {
-		k = &kind{}
+		k = &kind{key: string(key)}
 		for _, i := range takers {
 			if e.pools[i].fair() {
 				k.fair = true
@@ -45,7 +48,7 @@ func (e *Engine) kindOf(takers []int) *kind {
 				k.fifo = true
 			}
 		}
-		e.kinds[string(key)] = k
+		e.kinds[k.key] = k
 	}
 	return k
 }
@@ -65,9 +68,13 @@ func (e *Engine) joinProject(c *class) {
 	c.project.classes++
 }
 
-func (e *Engine) leaveProject(c *class) {
+// leave takes a class that is forgotten out of what it has in common with others.
+func (e *Engine) leave(c *class) {
 	if c.project.classes--; c.project.classes == 0 {
 		delete(e.projects, c.requirement.Project)
+	}
+	if c.kind.classes--; c.kind.classes == 0 {
+		delete(e.kinds, c.kind.key)
 	}
 }
 
@@ -91,7 +98,8 @@ type turn struct {
 // is put in line counts as running.
 //
 // Of each kind no more are put in line than there are places for it: which ones is all
-// that is left to say.
+// that is left to say. There are places for every job where some may be waited for, and
+// then not all go one by one.
 func (e *Engine) line(classes []*class, first []int, berths []berth, ahead int) []turn {
 	shared := e.shared(classes)
 	if !shared || slices.ContainsFunc(classes, func(c *class) bool { return c.kind.fifo }) {
@@ -105,7 +113,10 @@ func (e *Engine) line(classes []*class, first []int, berths []berth, ahead int) 
 		return turns
 	}
 	e.countRunning()
-	l := queueLine{waiters: make([]waiter, 0, len(classes))}
+	l := queueLine{waiters: make([]waiter, 0, len(classes)), singly: maxSingly}
+	for i := range berths {
+		l.singly += berths[i].free
+	}
 	for i, c := range classes {
 		if e.countPlaces(c, first, berths, ahead) {
 			l.places += c.kind.places
@@ -181,10 +192,21 @@ func (w *waiter) goesBefore(o *waiter) bool {
 	) < 0
 }
 
+// Bounds of a line, which otherwise is as long as the queue where places are waited for.
+const (
+	// maxSingly is how many jobs beyond the free places go one by one [jobs]: those that
+	// wait for a better place stand before the ones that get them.
+	maxSingly = 1024
+	// shareParts is how finely projects share after that: as many jobs of one go at a time
+	// as are one part in so many of those that it has in line.
+	shareParts = 64
+)
+
 // queueLine is the classes in line: a heap, the one that is served next is first.
 type queueLine struct {
 	waiters []waiter
 	places  int // of all kinds that are still to be filled
+	singly  int // jobs that still go one by one
 }
 
 // serve puts jobs in line until there are no more, or all kinds have what they could use.
@@ -204,25 +226,35 @@ func (l *queueLine) serve() (turns []turn) {
 		case w.running < now: // another class of its project was served
 			w.running = now
 		default:
-			turns = w.serve(turns)
-			l.places--
+			jobs := l.atOnce(w)
+			turns = w.serve(turns, jobs)
+			l.places, l.singly = l.places-jobs, l.singly-jobs
 		}
 		l.sink(0)
 	}
 	return turns
 }
 
-// serve puts a job of the waiter in line.
-func (w *waiter) serve(turns []turn) []turn {
-	if n := len(turns); n > 0 && turns[n-1].class == w.index {
-		turns[n-1].jobs++
-	} else {
-		turns = append(turns, turn{class: w.index, from: w.served, jobs: 1, share: n + 1})
+// atOnce is how many of the waiter's jobs are put in line before it is another one's turn.
+func (l *queueLine) atOnce(w *waiter) int {
+	if l.singly > 0 {
+		return 1
 	}
-	w.served++
-	w.running++
-	w.class.kind.picked++
-	w.class.project.picked++
+	k := w.class.kind
+	return min(max(1, w.class.project.picked/shareParts), w.class.available()-w.served, k.places-k.picked, l.places)
+}
+
+// serve puts jobs of the waiter in line.
+func (w *waiter) serve(turns []turn, jobs int) []turn {
+	if n := len(turns); n > 0 && turns[n-1].class == w.index {
+		turns[n-1].jobs += jobs
+	} else {
+		turns = append(turns, turn{class: w.index, from: w.served, jobs: jobs, share: n + 1})
+	}
+	w.served += jobs
+	w.running += jobs
+	w.class.kind.picked += jobs
+	w.class.project.picked += jobs
 	return turns
 }
 

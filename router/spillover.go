@@ -109,7 +109,6 @@ func (e *Engine) RipensAt() (at time.Time, ok bool) { return e.ripensAt, !e.ripe
 // places at other replicas, and room to grow. A class waits for these as demand has it
 // for any pool.
 func (e *Engine) ahead(classes []*class, first []int) (supplies []demand.Supply, spills []time.Duration, jobs int) {
-	e.remote.wanted = false
 	if !e.remote.peers && !e.spills {
 		return nil, nil, 0
 	}
@@ -118,26 +117,23 @@ func (e *Engine) ahead(classes []*class, first []int) (supplies []demand.Supply,
 	for _, c := range classes {
 		most += c.available()
 	}
-	for _, c := range classes {
+	add := func(s demand.Supply) {
+		supplies, jobs = append(supplies, s), jobs+s.Launchable
+		spills = append(spills, s.SpillAfter)
+	}
+	for _, c := range classes { // what one of them doesn't wait for, another one may
 		last := e.lastBerth(c, first)
 		for _, i := range c.takers {
 			p := e.pools[i]
-			waits := p.LeastWait > 0 && first[i] < first[i+1]
-			if p.Priority >= last && !waits || p.plan == e.plans {
-				continue
+			if p.LeastWait > 0 && first[i] < first[i+1] && p.young != e.plans {
+				p.young = e.plans
+				add(tooYoung(p, most))
 			}
-			p.plan = e.plans
-			if waits {
-				s := tooYoung(p, most)
-				supplies, jobs = append(supplies, s), jobs+s.Launchable
-				spills = append(spills, s.SpillAfter)
-			}
-			if p.Priority >= last {
-				continue
-			}
-			for _, s := range e.aheadOf(p, most) {
-				supplies, jobs = append(supplies, s), jobs+s.Launchable
-				spills = append(spills, s.SpillAfter)
+			if p.Priority < last && p.ahead != e.plans {
+				p.ahead = e.plans
+				for _, s := range e.aheadOf(p, most) {
+					add(s)
+				}
 			}
 		}
 	}
@@ -194,10 +190,25 @@ func (e *Engine) remotePlaces(p *pool, most int) int {
 	return e.remote.free[p.Name]
 }
 
+// elsewhere is what the pool had free at other replicas when they were looked at last;
+// nothing where that is so long ago that it tells nothing.
+func (e *Engine) elsewhere(p *pool) int {
+	if !e.remote.peers || e.now.Sub(e.remote.at) > e.opt.SilentAfter {
+		return 0
+	}
+	return e.remote.free[p.Name]
+}
+
+// freshRoom is what is known of the pool's room to grow, if that can be believed still.
+func (e *Engine) freshRoom(p *pool) (r Room, ok bool) {
+	r, known := e.room[p.Name]
+	return r, known && e.now.Sub(r.At) <= RoomFresh
+}
+
 // roomOf is how many more places the pool can come to have.
 func (e *Engine) roomOf(p *pool) int {
-	r, known := e.room[p.Name]
-	if !known || r.Down || e.now.Before(r.CooledUntil) || e.now.Sub(r.At) > RoomFresh {
+	r, known := e.freshRoom(p)
+	if !known || r.Down || e.now.Before(r.CooledUntil) {
 		return 0
 	}
 	return r.Jobs

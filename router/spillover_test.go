@@ -197,3 +197,55 @@ func TestWhatAnotherReplicaCannotTakeWaitsForLeastWait(t *testing.T) {
 	d.SetRemote(d.now, []router.RemotePlaces{{Pool: "own", Free: 1, At: d.now}})
 	require.Empty(t, d.Plan(d.now))
 }
+
+// To look at what all the others have costs each replica a read of every machine there is.
+func TestOthersAreLookedAtOnlyWhileAPlaceDependsOnThem(t *testing.T) {
+	d := twoPools(t, 0)
+	d.SetPeers(true)
+	d.AddPending(count(1))
+	require.Empty(t, d.Plan(d.now))
+	require.True(t, d.RemoteWanted(d.now), "another replica may have a better place")
+	d.Heartbeat(d.now, "s", 4, false, nil)
+	d.AddPending(count(1))
+	require.Empty(t, d.Plan(d.now))
+	require.False(t, d.RemoteWanted(d.now), "there is no place here that anybody could go to")
+}
+
+// The queue was counted while the only job of its class was ours. How long it has waited
+// nobody knows when it comes back, until the queue is counted again.
+func TestAJobThatComesBackHasNotWaitedForEver(t *testing.T) {
+	d := twoPools(t, time.Minute)
+	d.connect("f", "first", 1)
+	a := d.runOne()
+	require.Equal(t, spillway.MachineID("f"), a.Machine)
+	d.SetRoom(room(5))
+	claimed := count(0)
+	claimed.Claimed = 1
+	d.SetCounts([]router.ClassCount{claimed})
+	require.True(t, d.Refused(d.now, "f", a.Ref, true))
+	require.True(t, d.Requeued(a.Ref))
+	require.Empty(t, d.Plan(d.now), "it waits for the pool that can grow")
+
+	old := count(1)
+	old.Oldest = dawn.Add(-time.Minute)
+	d.SetCounts([]router.ClassCount{old})
+	require.Equal(t, 1, wanted(d.Plan(d.now), "second"))
+}
+
+// What a class doesn't wait for may be what another one waits for, whichever is looked at
+// first.
+func TestEachClassWaitsForWhatIsAheadOfIt(t *testing.T) {
+	for range 20 {
+		mid, last := newPool("mid", 5, 1, "a", "b"), newPool("last", 9, 4, "b")
+		mid.LeastWait, mid.SpillAfter = 10*time.Second, time.Minute
+		d := newDesk(t, mid, last)
+		d.wait(30 * time.Second)
+		d.connect("m", "mid", 1)
+		d.connect("l", "last", 4)
+		d.SetRoom(map[string]router.Room{"mid": {Jobs: 5, At: d.now}})
+		d.SetCounts([]router.ClassCount{count(1, "a"), count(2, "b")})
+		wants := d.Plan(d.now)
+		require.Equal(t, 1, wanted(wants, "mid"))
+		require.Zero(t, wanted(wants, "last"), "the others wait for the room that mid has")
+	}
+}

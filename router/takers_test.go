@@ -55,6 +55,29 @@ func TestTakersAreThoseOfAskingEveryPool(t *testing.T) {
 	})
 }
 
+// Whom a class has something in common with is forgotten with it: what jobs ask for is
+// without end.
+func TestNothingIsKeptOfClassesThatAreGone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := NewEngine(drawPools(t), Options{})
+		for range rapid.IntRange(1, 4).Draw(t, "pictures") {
+			e.SetCounts(drawCounts(t))
+			if rapid.Bool().Draw(t, "reloaded") {
+				e.SetPools(drawPools(t))
+			}
+			kinds := make(map[*kind]bool)
+			for _, c := range e.classes {
+				kinds[c.kind] = true
+			}
+			require.Len(t, e.kinds, len(kinds))
+		}
+		e.SetCounts(nil)
+		require.Empty(t, e.classes)
+		require.Empty(t, e.kinds)
+		require.Empty(t, e.projects)
+	})
+}
+
 // What a plan considers is what looking at every pair of class and berth finds.
 func TestAPlanConsidersWhatFitsAndNothingElse(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)

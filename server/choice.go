@@ -147,10 +147,8 @@ func (c *JobChoice) summary() string {
 	if why := held(&c.Choice); why != "" {
 		return s + " " + why
 	}
-	for i := range c.Pools {
-		if p := &c.Pools[i]; p.Outcome == router.OutcomeFree && len(p.Machines) > 0 {
-			return fmt.Sprintf("%s Machine %s of pool %s is the best place for it now.", s, p.Machines[0].Machine, p.Pool)
-		}
+	if pool, machine, ok := c.Best(); ok {
+		return fmt.Sprintf("%s Machine %s of pool %s is the best place for it now.", s, machine, pool)
 	}
 	return strings.TrimSuffix(s, ".") + ", and none of these has a place now."
 }
