@@ -80,6 +80,7 @@ func TestB2B3B4_TheStepRuleOnACount(t *testing.T) {
 	source := &said{drives: true}
 	fleet.SetCounts(source)
 	pool := NewPool(cfg, g, g, g, g, events)
+	pool.now = g.clock
 	play := func(d time.Duration, jobs int) int {
 		source.jobs = float64(jobs)
 		for range int(d / (5 * time.Second)) {

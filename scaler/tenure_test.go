@@ -97,6 +97,7 @@ func TestI8_TheTenureCountsAsItIsWhenAWriteIsSent(t *testing.T) {
 	w := newWorld()
 	tenure := &lastTenure{epoch: 1, ends: t0.Add(LeaseTTL)}
 	pool := NewPool(config(w), w, w, w, tenure, &Events{})
+	pool.now = w.clock
 	pool.tickedAt, pool.began, pool.epoch = t0, pool.now(), 1
 	require.NoError(t, pool.mayWrite())
 	tenure.epoch = 2

@@ -89,7 +89,11 @@ func (j *judge) handed(r *Routed) router.Machine {
 // provenByBook: whatever a runner says to GitLab passes through us, so that the book
 // has every job since it began. What began before, something else must tell.
 func (j *judge) provenByBook(m *router.Machine, r *Routed, systems []string) {
-	if m.InUse() > 0 || j.bookCovers(m.InstanceID) || j.askedSince(m) {
+	covered := j.bookCovers(m.InstanceID) || j.askedSince(m)
+	if m.InUse() > 0 || covered {
+		if n := j.unbooked(m, r, systems); n > 0 && !covered {
+			m.Busy = m.InUse() + n
+		}
 		m.HeartbeatAt = j.proof(r.ReadAt)
 		return
 	}
@@ -106,6 +110,18 @@ func (j *judge) provenByBook(m *router.Machine, r *Routed, systems []string) {
 	if j.gitlab.whole && j.gitlab.unnamed == 0 && j.gitlab.running <= j.account.jobs && j.bookSettled() {
 		m.HeartbeatAt = j.proof(r.ReadAt, j.gitlab.at)
 	}
+}
+
+// unbooked is how many jobs GitLab shows on a machine beyond those that are known to be
+// there; none if it is not positive. They are from before the book, and take places still.
+// A list from before the last begin or end in the book may show one that has ended. What
+// all machines together tell of as well is no more: one of them may have a job that
+// another has asked for.
+func (j *judge) unbooked(m *router.Machine, r *Routed, systems []string) int {
+	if !j.gitlab.whole || !j.gitlab.at.After(r.LastUsedAt) {
+		return 0
+	}
+	return min(j.gitlab.on(systems)-m.InUse(), j.gitlab.running-j.account.jobs)
 }
 
 // bookGrace is for how long GitLab's list alone doesn't tell what began before the book:

@@ -157,3 +157,62 @@ func TestAClockSetBackBlocksNoLongerThanTheRule(t *testing.T) {
 	d, _ = policy.Decide(p, s, jobs, t0.Add(time.Minute))
 	require.Equal(t, 1, d.Launch)
 }
+
+// What was seen just now is not forgotten because a clock goes behind that one, as that
+// of the next owner may.
+func TestWhatWasSeenByAClockAheadStillCounts(t *testing.T) {
+	const behind = -10 * time.Second
+	p := rules(func(p *policy.Policy) { p.In.Stabilization, p.Out.Stabilization = 5*time.Minute, time.Minute })
+	busy := seen(policy.Observation{Running: 4, Usable: 4, InUse: 4})
+	idle := seen(policy.Observation{Usable: 4, Removable: 4})
+	_, s := policy.Decide(p, policy.State{}, busy, t0)
+	d, s := policy.Decide(p, s, idle, t0.Add(behind))
+	require.Equal(t, policy.ReasonStabilization, d.Reason, "%s", story(d))
+	d, _ = policy.Decide(p, s, idle, t0.Add(behind+5*time.Minute))
+	require.Equal(t, 4, d.Remove, "no longer than the rule: %s", story(d))
+
+	_, s = policy.Decide(p, policy.State{}, seen(policy.Observation{}), t0)
+	jobs := seen(policy.Observation{Attributed: 2})
+	d, s = policy.Decide(p, s, jobs, t0.Add(behind))
+	require.Equal(t, policy.ReasonStabilization, d.Reason, "%s", story(d))
+	d, _ = policy.Decide(p, s, jobs, t0.Add(behind+time.Minute))
+	require.Equal(t, 2, d.Launch, "%s", story(d))
+
+	p = rules(func(p *policy.Policy) { p.InPercentBudget, p.Max = 25, 100 })
+	many := seen(policy.Observation{Usable: 20, Removable: 20})
+	d, s = policy.Decide(p, policy.State{}, many, t0)
+	require.Equal(t, 5, d.Remove)
+	d, _ = policy.Decide(p, s, many, t0.Add(behind))
+	require.Zero(t, d.Remove, "the budget is spent: %s", story(d))
+}
+
+// A day of patience with scale-in makes scale-out no later.
+func TestALongWindowOfOneDirectionDelaysTheOtherNoLonger(t *testing.T) {
+	for _, c := range []struct{ in, out time.Duration }{{24 * time.Hour, 30 * time.Second}, {30 * time.Second, 24 * time.Hour}} {
+		p := rules(func(p *policy.Policy) { p.In.Stabilization, p.Out.Stabilization = c.in, c.out })
+		before, after := policy.Observation{}, policy.Observation{Attributed: 2}
+		if c.in < c.out {
+			before, after = policy.Observation{Running: 2, Usable: 2, InUse: 2}, policy.Observation{Usable: 2, Removable: 2}
+		}
+		_, s := policy.Decide(p, policy.State{}, seen(before), t0)
+		for second := 1; second <= 30; second++ {
+			var d policy.Decision
+			d, s = policy.Decide(p, s, seen(after), t0.Add(time.Duration(second)*time.Second))
+			require.Equal(t, second == 30, d.Launch+d.Remove == 2, "after %d s: %s", second, story(d))
+		}
+	}
+}
+
+// The state stays small when a reload makes a window longer.
+func TestALongerWindowIsAsSmall(t *testing.T) {
+	var s policy.State
+	for tick := range 900 {
+		p := rules(func(p *policy.Policy) { p.In.Stabilization, p.Out.Stabilization = time.Minute, time.Minute })
+		if tick > 120 {
+			p.In.Stabilization, p.Out.Stabilization = 10*time.Minute, 10*time.Minute
+		}
+		_, s = policy.Decide(p, s, seen(policy.Observation{Running: 2, Usable: 2, InUse: 2}), t0.Add(time.Duration(tick)*time.Second))
+		require.LessOrEqual(t, len(s.Window), 60)
+		require.LessOrEqual(t, len(s.OutWindow), 60)
+	}
+}

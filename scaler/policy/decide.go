@@ -189,7 +189,7 @@ func (c *calculation) reason(d *Decision) Reason {
 // booting, whoever asked for it: it is coming, and asking again would launch twice.
 func (o Observation) consistent() Observation {
 	for _, n := range []*int{
-		&o.Running, &o.Attributed, &o.Floor, &o.Unsettled, &o.Overflow, &o.Usable, &o.Booting, &o.Draining, &o.Leaving, &o.Ending, &o.Absent, &o.InUse,
+		&o.Running, &o.Attributed, &o.Unplaced, &o.Floor, &o.Unsettled, &o.Overflow, &o.Usable, &o.Booting, &o.Draining, &o.Leaving, &o.Ending, &o.Absent, &o.InUse,
 		&o.Removable, &o.Unfilled, &o.Withdrawable, &o.GroupDesired, &o.GroupMin, &o.GroupMax,
 	} {
 		*n = max(0, *n)

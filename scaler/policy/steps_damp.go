@@ -9,13 +9,15 @@ const minBudgetWindow = time.Minute
 // sample notes the need for the windows. Unknown is not low: for scale-in, a need
 // that is only partly known counts as what is present.
 func (c *calculation) sample() {
-	s := Sample{At: c.now, Need: c.n, Least: c.n, Present: c.present}
+	s := Sample{At: c.now, Need: c.n, Least: c.n}
+	c.state.OutWindow = remember(c.state.OutWindow, s, c.p.Out.Stabilization)
+	s.Present = c.present
 	if c.o.DemandAge != Whole {
 		s.Need = max(c.n, c.present)
 	}
-	length := max(c.p.Out.Stabilization, c.p.In.Stabilization)
+	length := c.p.In.Stabilization
 	if c.p.InPercentBudget > 0 {
-		length = max(length, c.budgetWindow())
+		length = c.budgetWindow()
 	}
 	c.state.Window = remember(c.state.Window, s, length)
 }
@@ -36,13 +38,13 @@ func (c *calculation) tolerance() {
 // highest for scale-in, so that a need that comes and goes moves nothing.
 func (c *calculation) stabilization() {
 	if w := c.p.Out.Stabilization; w > 0 && c.missing() > 0 {
-		if least := max(c.present, c.seen(w).Least); least < c.n {
+		if least := max(c.present, c.seen(c.state.OutWindow, w).Least); least < c.n {
 			c.restrain(least, "stabilization", ReasonStabilization, "the lowest need of the last %s", w)
 		}
 	}
 	// A view that isn't whole is held anyway, and for that better reason.
 	if w := c.p.In.Stabilization; w > 0 && c.surplus() > 0 && c.o.DemandAge == Whole {
-		if most := min(c.present, c.seen(w).Need); most > c.n {
+		if most := min(c.present, c.seen(c.state.Window, w).Need); most > c.n {
 			c.restrain(most, "stabilization", ReasonStabilization, "the highest need of the last %s", w)
 		}
 	}

@@ -19,7 +19,7 @@ func (c *calculation) removals() {
 		atMost(limit, "step_limit", ReasonStepLimit, "at most %d are removed per tick", limit)
 	}
 	if c.p.InPercentBudget > 0 {
-		w := c.seen(c.budgetWindow())
+		w := c.seen(c.state.Window, c.budgetWindow())
 		budget := max(1, w.Present*c.p.InPercentBudget/100)
 		atMost(max(0, budget-w.Removed), "step_limit", ReasonStepLimit,
 			"%d of a budget of %d (%d %% of %d) were removed in the last %s",
