@@ -358,7 +358,7 @@ func (p *exporterPool) status() SourceStatus {
 				s.At = r.scrape.At
 			}
 		}
-		if why := r.problem(); why != "" {
+		if why := p.problem(r); why != "" {
 			silent++
 			example = cmp.Or(example, instance+": "+why)
 		}
@@ -378,8 +378,12 @@ func (p *exporterPool) status() SourceStatus {
 
 // problem is why nothing newer is known of a runner; empty: it answers, or has not
 // been asked yet.
-func (r *runner) problem() string {
+func (p *exporterPool) problem(r *runner) string {
 	switch {
+	case r.address == "" && p.TargetsFile != "":
+		return "observe.metrics.targets_file names no address of it: add it there"
+	case r.address == "" && p.fixed():
+		return "observe.metrics.targets names no address of it: add it there"
 	case r.address == "":
 		return "no address is known of it: the provider tells none; set observe.metrics.targets or targets_file"
 	case r.err != nil:

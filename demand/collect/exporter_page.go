@@ -123,7 +123,7 @@ func unanswered(url string, err error) *ScrapeError {
 // checkHead refuses an answer that can't be a whole page of metrics.
 func checkHead(url string, resp *http.Response) error {
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		return scrapeErrorf(ScrapeStatus, "%s redirects to %q: name the address where the runner itself answers", url, clip(resp.Header.Get("Location")))
+		return scrapeErrorf(ScrapeStatus, "%s redirects to %q: name the address where the runner itself answers", url, clip(redirectTo(resp)))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return scrapeErrorf(ScrapeStatus, "%s answers with status %d: the runner's listen_address or observe.metrics.path is another", url, resp.StatusCode)
@@ -163,6 +163,7 @@ func parsePage(url string, body []byte) (page, error) {
 		return page{}, scrapeErrorf(ScrapeNoRunner, "%s has metrics, but none of a GitLab runner: observe.metrics.port is of something else", url)
 	}
 	out.systems = slices.Sorted(maps.Keys(systems))
+	out.systems = out.systems[:min(len(out.systems), maxPageSystems)]
 	jobs, err := sumOf(families[runnerJobs])
 	if err == nil && jobs > maxPageJobs {
 		err = fmt.Errorf("%g jobs", jobs)
@@ -184,7 +185,7 @@ func parsePage(url string, body []byte) (page, error) {
 func noteSystems(systems map[string]bool, family *dto.MetricFamily) {
 	for _, m := range family.GetMetric() {
 		for _, label := range m.GetLabel() {
-			if label.GetName() == systemLabel && label.GetValue() != "" && len(systems) < maxPageSystems {
+			if label.GetName() == systemLabel && label.GetValue() != "" {
 				systems[label.GetValue()] = true
 			}
 		}

@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/demand/collect"
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 func TestProbeAsksEachFixedTargetOnce(t *testing.T) {
 	idle, busy, login := newPageServer(t, idlePage), newPageServer(t, busyPage), newPageServer(t, "")
 	login.set(withType("text/html", "<html>log in</html>"))
-	gone := newPageServer(t, idlePage)
-	gone.Close()
-	targets := map[string]string{"i-1": idle.address(), "i-2": busy.address(), "i-3": login.address(), "i-4": gone.address()}
+	targets := map[string]string{"i-1": idle.address(), "i-2": busy.address(), "i-3": login.address(), "i-4": peertest.DeadAddress(t)}
 	got, err := collect.Probe(t.Context(), collect.ExporterPool{Targets: targets})
 	require.NoError(t, err)
 	require.Equal(t, 4, got.Asked)

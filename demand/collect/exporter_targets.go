@@ -35,7 +35,7 @@ func (p *exporterPool) readFile() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := &p.mu.file
-	if err == nil && f.content != nil && bytes.Equal(content, f.content) {
+	if err == nil && f.err == nil && f.content != nil && bytes.Equal(content, f.content) {
 		return
 	}
 	var targets map[string]string
@@ -70,7 +70,9 @@ func parseTargets(content []byte) (map[string]string, error) {
 		return nil, fmt.Errorf("not a JSON object of instance ids and HOST:PORT: %w", err)
 	}
 	for instance, address := range targets {
-		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+		host, port, err := net.SplitHostPort(address)
+		n, notNumber := strconv.ParseUint(port, 10, 16)
+		if err != nil || host == "" || notNumber != nil || n == 0 {
 			return nil, fmt.Errorf("instance %.80q: %.80q: write HOST:PORT of the runner's metrics", instance, address)
 		}
 	}
@@ -81,7 +83,7 @@ func parseTargets(content []byte) (map[string]string, error) {
 // of one that is asked elsewhere from now on, what it said stays. The caller has
 // locked mu.
 func (p *exporterPool) choose() {
-	wanted := p.wanted()
+	wanted, fixed := p.wanted(), p.fixed()
 	next := make(map[string]*runner, len(wanted))
 	p.mu.excess = 0
 	for _, instance := range slices.Sorted(maps.Keys(wanted)) {
@@ -93,7 +95,7 @@ func (p *exporterPool) choose() {
 		switch {
 		case old == nil:
 			old = &runner{address: address}
-		case address != "" && address != old.address: // a list may lack an address for once
+		case address != old.address && (address != "" || fixed): // a provider's list may lack an address for once
 			old = &runner{address: address, scrape: old.scrape, answered: old.answered, total: old.total, err: old.err}
 		}
 		next[instance] = old
@@ -101,21 +103,23 @@ func (p *exporterPool) choose() {
 	p.mu.runners = next
 }
 
+// fixed reports whether the configuration says where each runner is asked, and nobody else.
+func (p *exporterPool) fixed() bool { return p.TargetsFile != "" || len(p.Targets) > 0 }
+
 // wanted is host:port by instance, empty where it isn't known.
 func (p *exporterPool) wanted() map[string]string {
-	fixed := p.Targets
+	targets := p.Targets
 	if p.TargetsFile != "" {
-		fixed = p.mu.file.targets
+		targets = p.mu.file.targets
 	}
-	isFixed := p.TargetsFile != "" || len(p.Targets) > 0
-	if isFixed && !p.mu.isKnown {
-		return fixed
+	if p.fixed() && !p.mu.isKnown {
+		return targets
 	}
 	wanted := make(map[string]string, len(p.mu.listed))
 	for _, t := range p.mu.listed {
 		address := withPort(t.Address, p.Port)
-		if isFixed {
-			address = fixed[t.Instance]
+		if p.fixed() {
+			address = targets[t.Instance]
 		}
 		wanted[t.Instance] = address
 	}

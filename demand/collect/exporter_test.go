@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = 90 * time.Second
 	often    = 5 * time.Millisecond
 	quick    = 50 * time.Millisecond // between two scrapes
 )
@@ -171,7 +171,7 @@ func TestAJobBetweenTwoLooksIsSeen(t *testing.T) {
 	server.page(count(0)) // restarted
 	asked := server.asked.Load()
 	require.Eventually(t, func() bool { return server.asked.Load() > asked+2 }, patience, often)
-	require.False(t, scrapeOf(t, e, "i-1").LastBusyAt.After(last.Add(quick*100)))
+	require.Equal(t, last, scrapeOf(t, e, "i-1").LastBusyAt, "which is no job")
 }
 
 // Whatever else comes says nothing: neither that there are no jobs nor that the runner
@@ -196,15 +196,17 @@ func TestC12_WhatIsNoRunnersPageChangesNothing(t *testing.T) {
 		"somebody else":  {withType("text/plain", "# TYPE go_goroutines gauge\ngo_goroutines 12\n"), "none of a GitLab runner", collect.ScrapeNoRunner},
 		"names only":     {withType("text/plain", "# TYPE gitlab_runner_jobs gauge\n"), "none of a GitLab runner", collect.ScrapeNoRunner},
 		"too large":      {withType("text/plain", idlePage+strings.Repeat("# so much to say\n", collect.MaxPageBytes/16)), "more than 4194304 bytes", collect.ScrapeNotMetrics},
-		"redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, `redirects to "/login"`, collect.ScrapeStatus},
-		"not found":      {http.NotFound, "status 404", collect.ScrapeStatus},
-		"broken":         {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, "status 502", collect.ScrapeStatus},
-		"NaN":            {withType("text/plain", "gitlab_runner_jobs NaN\n"+idlePage), "says NaN", collect.ScrapeBadValue},
-		"Inf":            {withType("text/plain", "gitlab_runner_jobs +Inf\n"+idlePage), "says +Inf", collect.ScrapeBadValue},
-		"negative":       {withType("text/plain", "gitlab_runner_jobs -1\n"+idlePage), "says -1", collect.ScrapeBadValue},
-		"far too many":   {withType("text/plain", "gitlab_runner_jobs 1000001\n"+idlePage), "1.000001e+06 jobs", collect.ScrapeBadValue},
-		"bad limit":      {withType("text/plain", "gitlab_runner_limit{runner=\"x\"} NaN\ngitlab_runner_version_info 1\n"), "gitlab_runner_limit says NaN", collect.ScrapeBadValue},
-		"a histogram":    {withType("text/plain", "# TYPE gitlab_runner_jobs histogram\ngitlab_runner_jobs_bucket{le=\"+Inf\"} 1\ngitlab_runner_jobs_sum 1\ngitlab_runner_jobs_count 1\n"), "else than a number", collect.ScrapeBadValue},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://login.example/in?secret=1", http.StatusFound)
+		}, `redirects to "https://login.example/in":`, collect.ScrapeStatus},
+		"not found":    {http.NotFound, "status 404", collect.ScrapeStatus},
+		"broken":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, "status 502", collect.ScrapeStatus},
+		"NaN":          {withType("text/plain", "gitlab_runner_jobs NaN\n"+idlePage), "says NaN", collect.ScrapeBadValue},
+		"Inf":          {withType("text/plain", "gitlab_runner_jobs +Inf\n"+idlePage), "says +Inf", collect.ScrapeBadValue},
+		"negative":     {withType("text/plain", "gitlab_runner_jobs -1\n"+idlePage), "says -1", collect.ScrapeBadValue},
+		"far too many": {withType("text/plain", "gitlab_runner_jobs 1000001\n"+idlePage), "1.000001e+06 jobs", collect.ScrapeBadValue},
+		"bad limit":    {withType("text/plain", "gitlab_runner_limit{runner=\"x\"} NaN\ngitlab_runner_version_info 1\n"), "gitlab_runner_limit says NaN", collect.ScrapeBadValue},
+		"a histogram":  {withType("text/plain", "# TYPE gitlab_runner_jobs histogram\ngitlab_runner_jobs_bucket{le=\"+Inf\"} 1\ngitlab_runner_jobs_sum 1\ngitlab_runner_jobs_count 1\n"), "else than a number", collect.ScrapeBadValue},
 		"short of its length": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.Header().Set("Content-Length", fmt.Sprint(len(busyPage)))
@@ -228,6 +230,7 @@ func TestC12_WhatIsNoRunnersPageChangesNothing(t *testing.T) {
 			require.Contains(t, s.Err, c.says)
 			require.NotContains(t, s.Err, "\n")
 			require.NotContains(t, s.Err, "%!")
+			require.NotContains(t, s.Err, "secret")
 			require.Eventually(t, func() bool { return told.Load() != nil }, patience, often)
 			var cause *collect.ScrapeError
 			require.ErrorAs(t, told.Load().Err, &cause)
@@ -275,7 +278,7 @@ func TestC12_SilentRunnersSayNothing(t *testing.T) {
 	require.Contains(t, s.Err, "doesn't answer in time")
 	require.Equal(t, kept.Jobs, scrapeOf(t, e, "i-1").Jobs)
 
-	other := run(t, collect.ExporterPool{Targets: map[string]string{"i-1": peertest.FreeAddress(t)}})
+	other := run(t, collect.ExporterPool{Targets: map[string]string{"i-1": peertest.DeadAddress(t)}})
 	s = statusOf(t, other, func(s collect.SourceStatus) bool { return s.Err != "" })
 	require.Contains(t, s.Err, "connection refused")
 	require.Empty(t, other.Scrapes("blue"), "it never answered")
@@ -336,6 +339,21 @@ func TestCapacityIsWhatConcurrentAndAllLimitsAllow(t *testing.T) {
 	}
 }
 
+// Of more systems than a runner can have the same ones are kept each time.
+func TestTheSystemsOfAPageAreBounded(t *testing.T) {
+	t.Parallel()
+	text := idlePage
+	for i := range 90 {
+		text += fmt.Sprintf("gitlab_runner_metric_%d{system_id=\"s_%03d\"} 1\n", i, i)
+	}
+	server := newPageServer(t, text)
+	e := run(t, collect.ExporterPool{Targets: map[string]string{"i": server.address()}})
+	systems := scrapeOf(t, e, "i").Systems
+	require.Len(t, systems, 64)
+	require.Equal(t, "s_000", systems[0])
+	require.Equal(t, "s_063", systems[63])
+}
+
 func TestInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
 	one, two := newPageServer(t, busyPage), newPageServer(t, idlePage)
@@ -382,7 +400,9 @@ func TestFixedTargetsAreThoseThatTheGroupHas(t *testing.T) {
 	e.SetInstances("blue", []collect.Target{{Instance: "i-2", Address: "127.0.0.1:1"}, {Instance: "i-3"}})
 	require.Len(t, e.Scrapes("blue"), 1)
 	require.Contains(t, e.Scrapes("blue"), "i-2")
-	statusOf(t, e, func(s collect.SourceStatus) bool { return strings.Contains(s.Why, "i-3: no address") })
+	statusOf(t, e, func(s collect.SourceStatus) bool {
+		return strings.Contains(s.Why, "i-3: observe.metrics.targets names no address of it: add it there")
+	})
 }
 
 func TestAddressesWithoutAPort(t *testing.T) {
@@ -434,7 +454,9 @@ func TestTheTargetsFileIsReadAgain(t *testing.T) {
 	write(fmt.Sprintf(`{"i-1": %q}`, server.address()))
 	require.Eventually(t, has("i-1"), patience, often)
 	for text, says := range map[string]string{
-		`{"i-1": "nowhere"}`:                   "write HOST:PORT",
+		`{"i-1": "nowhere"}`:                   `"nowhere": write HOST:PORT`,
+		`{"i-1": "h:metrics"}`:                 `"h:metrics": write HOST:PORT`,
+		`{"i-1": "h:0"}`:                       `"h:0": write HOST:PORT`,
 		`["i-1"]`:                              "not a JSON object",
 		`{"x": "` + strings.Repeat("x", 2<<20): "more than 2097152 bytes",
 	} {
@@ -445,6 +467,29 @@ func TestTheTargetsFileIsReadAgain(t *testing.T) {
 	write(fmt.Sprintf(`{"i-1": %[1]q, "i-2": %[1]q}`, server.address()))
 	require.Eventually(t, has("i-1", "i-2"), patience, often)
 	statusOf(t, e, func(s collect.SourceStatus) bool { return s.Err == "" })
+	require.NoError(t, os.Rename(file, file+".away"))
+	statusOf(t, e, func(s collect.SourceStatus) bool { return strings.Contains(s.Err, "no such file") })
+	require.NoError(t, os.Rename(file+".away", file))
+	statusOf(t, e, func(s collect.SourceStatus) bool { return s.Err == "" }) // though it says what it said before
+}
+
+// Where it was asked before may be another's by now.
+func TestARunnerThatTheFileNamesNoMoreIsNotAsked(t *testing.T) {
+	t.Parallel()
+	one, two := newPageServer(t, busyPage), newPageServer(t, idlePage)
+	file := filepath.Join(t.TempDir(), "targets.json")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(fmt.Sprintf(`{"i-1": %q, "i-2": %q}`, one.address(), two.address()))
+	e := run(t, collect.ExporterPool{TargetsFile: file})
+	e.SetInstances("blue", []collect.Target{{Instance: "i-1"}, {Instance: "i-2"}})
+	require.Equal(t, 3, scrapeOf(t, e, "i-1").Jobs)
+	write(fmt.Sprintf(`{"i-2": %q}`, two.address()))
+	s := statusOf(t, e, func(s collect.SourceStatus) bool { return s.Partial })
+	require.Contains(t, s.Why, "1 of 2 runners don't answer; i-1: observe.metrics.targets_file names no address of it: add it there")
+	kept := scrapeOf(t, e, "i-1")
+	asked := two.asked.Load()
+	require.Eventually(t, func() bool { return two.asked.Load() > asked+3 }, patience, often)
+	require.Equal(t, kept, scrapeOf(t, e, "i-1"), "it grows old")
 }
 
 // Runners that don't answer hold their places only, and never more than there are.

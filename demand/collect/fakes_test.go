@@ -32,10 +32,11 @@ type fakeGitLab struct {
 	runners   map[int64]gitlab.Runner
 	pipelines map[int64]string
 	groups    map[int64][]int64
-	err       error // of every call
-	hang      bool  // calls answer when their context ends
-	broken    error // of lists, after the jobs
-	empty     bool  // lists are good and have nothing
+	err       error           // of every call
+	refused   map[int64]error // of looks at single jobs
+	hang      bool            // calls answer when their context ends
+	broken    error           // of lists, after the jobs
+	empty     bool            // lists are good and have nothing
 	delay     time.Duration
 	calls     map[string]int
 }
@@ -122,6 +123,9 @@ func (f *fakeGitLab) Job(ctx context.Context, _, id int64) (gitlab.Job, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.refused[id]; err != nil {
+		return gitlab.Job{}, err
+	}
 	j, known := f.jobs[id]
 	if !known {
 		return gitlab.Job{}, gitlab.ErrNotFound

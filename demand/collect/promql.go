@@ -223,18 +223,14 @@ func checkAnswer(resp *http.Response) error {
 	code := resp.StatusCode
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
-	case code == http.StatusMethodNotAllowed, code == http.StatusNotImplemented, kind == "application/json":
-		if code != http.StatusUnauthorized && code != http.StatusForbidden && code != http.StatusTooManyRequests {
-			return nil
-		}
-	}
-	switch {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return &answerError{pluginsdk.KindAuth, fmt.Sprintf("answers with status %d: set prometheus.token to one that may query", code)}
 	case code == http.StatusTooManyRequests:
 		return &answerError{pluginsdk.KindThrottled, "answers with status 429: it is asked too often, make count.every longer"}
 	case code >= 300 && code < 400:
 		return &answerError{pluginsdk.KindInvalid, fmt.Sprintf("redirects to %q: write that address, or the one behind it, in prometheus.url", clip(redirectTo(resp)))}
+	case code == http.StatusMethodNotAllowed, code == http.StatusNotImplemented, kind == "application/json":
+		return nil
 	case code == http.StatusOK:
 		return &answerError{pluginsdk.KindInvalid, fmt.Sprintf("answers with %q instead of JSON: prometheus.url is of something else, or a login page is before it", clip(kind))}
 	case code == http.StatusNotFound:

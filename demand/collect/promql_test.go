@@ -1,6 +1,7 @@
 package collect_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -58,11 +59,10 @@ func (e *early) Write(p []byte) (int, error) {
 	return e.ResponseWriter.Write(p)
 }
 
+// prometheus has all the time it needs to answer, unless o says how little it has.
 func prometheus(t *testing.T, o collect.PrometheusOptions) *collect.Prometheus {
 	t.Helper()
-	if o.Query == "" {
-		o.Query = query
-	}
+	o.Query, o.Timeout = cmp.Or(o.Query, query), cmp.Or(o.Timeout, patience)
 	p, err := collect.NewPrometheus(o)
 	require.NoError(t, err)
 	return p
@@ -139,6 +139,11 @@ func TestC12_WhatIsNoNumberIsNotZero(t *testing.T) {
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://login.example/in?secret=1", http.StatusFound)
 		}, pluginsdk.KindInvalid, `redirects to "https://login.example/in":`},
+		"redirect in JSON": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://login.example/in?secret=1")
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusFound)
+		}, pluginsdk.KindInvalid, `redirects to "https://login.example/in":`},
 		"no HTTP": {raw("SSH-2.0-OpenSSH_9.2\r\n"), pluginsdk.KindTransient, "doesn't answer: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +173,7 @@ func TestC12_AServerThatIsAwaySaysNothing(t *testing.T) {
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
 	require.ErrorContains(t, err, "doesn't answer in time")
 
-	_, err = prometheus(t, collect.PrometheusOptions{URL: "http://" + peertest.FreeAddress(t)}).Count(t.Context())
+	_, err = prometheus(t, collect.PrometheusOptions{URL: "http://" + peertest.DeadAddress(t)}).Count(t.Context())
 	require.ErrorIs(t, err, pluginsdk.ErrTransient)
 	require.ErrorContains(t, err, "connection refused")
 }
@@ -177,10 +182,13 @@ func TestC12_AServerThatIsAwaySaysNothing(t *testing.T) {
 // scaler however often it is asked for.
 func TestC12_AStaleValueIsNoValue(t *testing.T) {
 	t.Parallel()
-	answer := func(at time.Time) collect.Prometheus {
-		return *prometheus(t, collect.PrometheusOptions{URL: answering(t, result("scalar", fmt.Sprintf(`[%d,"3"]`, at.Unix())))})
+	answer := func(off time.Duration) collect.Prometheus {
+		url := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			result("scalar", fmt.Sprintf(`[%d,"3"]`, time.Now().Add(off).Unix()))(w, r)
+		})
+		return *prometheus(t, collect.PrometheusOptions{URL: url})
 	}
-	old, fresh, ahead := answer(time.Now().Add(-time.Minute)), answer(time.Now()), answer(time.Now().Add(time.Hour))
+	old, fresh, ahead := answer(-time.Minute), answer(0), answer(time.Hour)
 	polls := scaler.NewPolls(map[string]scaler.CountSource{
 		"old": {Every: time.Second, Read: old.Count}, "fresh": {Every: time.Second, Read: fresh.Count},
 	}, &scaler.Events{})

@@ -21,8 +21,9 @@ import (
 // write.
 type mortal struct {
 	*store.Store
-	armed, dead atomic.Bool
-	after       bool // the write that kills still arrives
+	kill  *atomic.Bool // one for all: whoever writes next dies of it
+	dead  atomic.Bool
+	after bool // the write that kills still arrives
 }
 
 func (m *mortal) HoldLeases(ctx context.Context, names []string, holder string, ttl time.Duration) (map[string]spillway.Lease, error) {
@@ -40,11 +41,14 @@ func (m *mortal) ReleaseLease(ctx context.Context, l spillway.Lease) error {
 }
 
 func (m *mortal) PutBoard(ctx context.Context, name string, epoch uint64, data []byte, ttl time.Duration) error {
-	if m.armed.Load() && m.dead.CompareAndSwap(false, true) && m.after {
-		return m.Store.PutBoard(ctx, name, epoch, data, ttl)
-	}
 	if m.dead.Load() {
 		return errDead
+	}
+	if m.kill.CompareAndSwap(true, false) {
+		m.dead.Store(true)
+		if !m.after {
+			return errDead
+		}
 	}
 	return m.Store.PutBoard(ctx, name, epoch, data, ttl)
 }
@@ -77,11 +81,12 @@ func startReplicas(t *testing.T, n int, prefix, addr string, g *fakeGitLab) []*r
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	replicas := make([]*replica, n)
+	kill := new(atomic.Bool)
 	for i := range replicas {
-		s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}, Prefix: prefix})
+		s, err := store.Open(t.Context(), store.Options{Addrs: []string{addr}, Prefix: prefix, Timeout: within})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		r := &replica{store: &mortal{Store: s, after: i%2 == 0}}
+		r := &replica{store: &mortal{Store: s, kill: kill, after: i%2 == 0}}
 		r.source, err = New(Options{
 			URL: origin, API: g, Store: r.store, Replica: fmt.Sprintf("replica-%d", i),
 			Every: time.Minute, LeaseTTL: time.Second,
@@ -97,7 +102,7 @@ func startReplicas(t *testing.T, n int, prefix, addr string, g *fakeGitLab) []*r
 }
 
 const (
-	within = 20 * time.Second
+	within = 90 * time.Second
 	often  = 5 * time.Millisecond
 )
 
@@ -134,14 +139,13 @@ func c11(t *testing.T, prefix, addr string) {
 		return n == jobs
 	}, within, often)
 
-	// The holder dies in the middle of a write. Until another has taken over and after
-	// that, all see 20.
-	first := theHolder(replicas)
-	require.NotNil(t, first)
-	first.store.armed.Store(true)
+	// Whoever holds the lease when there is something to write about dies in the middle of
+	// that. Until another has taken over and after that, all see 20.
+	replicas[0].store.kill.Store(true)
 	s, _ := HookSighting(origin, webhook.Event{JobID: 999, ProjectID: 7, Status: "running", At: time.Now()}, time.Now())
-	require.NoError(t, Tell(t.Context(), replicas[2].store, s)) // something to write about
-	require.Eventually(t, func() bool { return first.store.dead.Load() }, within, often)
+	require.NoError(t, Tell(t.Context(), replicas[2].store, s))
+	var first *replica
+	require.Eventually(t, func() bool { first = theDead(replicas); return first != nil }, within, often)
 	first.cancel()
 	require.Eventually(t, func() bool {
 		n, err := jobsSeen(t.Context(), sources)
@@ -165,6 +169,15 @@ func c11(t *testing.T, prefix, addr string) {
 func theHolder(replicas []*replica) *replica {
 	for _, r := range replicas {
 		if r.holds() {
+			return r
+		}
+	}
+	return nil
+}
+
+func theDead(replicas []*replica) *replica {
+	for _, r := range replicas {
+		if r.store.dead.Load() {
 			return r
 		}
 	}

@@ -285,6 +285,26 @@ func TestC09_AThousandPhantomsDoNotEatTheBudget(t *testing.T) {
 	})
 }
 
+// A job that GitLab tells nothing of keeps the others from being looked at for one list,
+// and one that is listed twice costs one look.
+func TestC09_AJobThatCannotBeLookedAtIsPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &fakeGitLab{refused: map[int64]error{1: gitlab.ErrForbidden}}
+		for _, id := range []int64{1, 2, 2, 3} {
+			j := waiting(id, "a")
+			j.QueuedAt = time.Now().Add(-24 * time.Hour)
+			g.phantoms = append(g.phantoms, j)
+		}
+		r := start(t, newMemory(), "one", g, Options{})
+		settle()
+		require.Equal(t, 1, g.count("job"))
+		r.requireDemand(map[string]int{"[a]": 3}, "nothing is known of any")
+		pass(2 * DefaultEvery)
+		require.Equal(t, 3, g.count("job"))
+		r.requireDemand(map[string]int{"[a]": 1}, "only the one that nobody knows of counts")
+	})
+}
+
 func TestC10_CancelsWithoutAnEventAreSeenByTheNextList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &fakeGitLab{}

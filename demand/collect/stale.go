@@ -51,7 +51,10 @@ func (o *oldJobs) note(l *lister, j *gitlab.Job, now time.Time) {
 	if len(o.due) == maxStaleLooks && compareDue(due, o.due[maxStaleLooks-1]) >= 0 {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(o.due, due, compareDue)
+	at, again := slices.BinarySearchFunc(o.due, due, compareDue)
+	if again { // a list that changes while it is read may name a job twice
+		return
+	}
 	o.due = slices.Insert(o.due, at, due)
 	o.due = o.due[:min(len(o.due), maxStaleLooks)]
 }
@@ -69,14 +72,16 @@ func (l *lister) lookAgain(ctx context.Context, old *oldJobs) int {
 	now := time.Now()
 	found := 0
 	for _, j := range old.due {
+		before := l.verdicts[j.id].over
 		over, why, err := l.lookAt(ctx, j)
 		if err != nil {
 			if ctx.Err() == nil {
 				l.g.o.Events.trouble("looking at a job that has waited for long", err)
+				l.verdicts[j.id] = verdict{over: before, at: now} // it may be about this one only: the others come first next time
 			}
-			break // the others would fail as well, and each would cost a call
+			break // they may fail as well, and each would cost a call
 		}
-		if over && !l.verdicts[j.id].over {
+		if over && !before {
 			found++
 			l.g.o.Events.stale(JobKey{Origin: l.g.o.URL, ID: jobID(j.id)}, why)
 		}
