@@ -98,8 +98,8 @@ func (v *validator) cellPeer(c *Cells, i int, first map[string]int) {
 	} else {
 		first[p.Name] = i
 	}
-	host, port, ok := cutPort(p.Address)
-	v.need(ok && host != "" && portNumber(port), at+".address", "%s: write HOST:PORT, where the other cell's listen.api is reached", quote(p.Address))
+	host, ok := reached(p.Address)
+	v.need(ok, at+".address", "%s: write HOST:PORT, where the other cell's listen.api is reached", quote(p.Address))
 	address, err := netip.ParseAddr(host)
 	isLoopback := host == "localhost" || err == nil && address.IsLoopback()
 	v.need(!ok || p.TLS != nil || isLoopback, at+".tls", "jobs and their secrets would cross the network in plaintext; set tls (tls: {} trusts the system's authorities)")

@@ -26,6 +26,8 @@ cells:
 		Peer: "us", CostFactor: 1.1, Distance: 2, MaxJobs: config.DefaultPeerJobs, SpillAfter: time.Minute, StartWithin: 5 * time.Minute,
 	}, c.Cells.Terms(&c.Cells.Peers[0]))
 	require.Equal(t, 1.0, c.Cells.Peers[1].CostFactor)
+	_, err = config.Parse("f", []byte(minimal+`cells: {name: eu, peers: [{name: near, address: "[::1]:7711"}]}`))
+	require.NoError(t, err, "loopback needs no TLS, whatever its family")
 	c, err = config.Parse("f", []byte(minimal))
 	require.NoError(t, err)
 	require.Nil(t, c.Cells)
@@ -51,6 +53,7 @@ func TestMistakesInCells(t *testing.T) {
 		{"itself", "cells: {name: eu, peers: [{name: eu, address: 'localhost:1'}]}", "cells.peers[0].name: eu is this cell itself"},
 		{"twice", "cells: {name: eu, peers: [{name: us, address: 'localhost:1'}, {name: us, address: 'localhost:2'}]}", `cells.peers[1].name: "us" is the name of cells.peers[0] already`},
 		{"no address", "cells: {name: eu, peers: [{name: us}]}", `cells.peers[0].address: "": write HOST:PORT`},
+		{"URL for an address", "cells: {name: eu, peers: [{name: us, address: 'https://us.example:1'}]}", `cells.peers[0].address: "https://us.example:1": write HOST:PORT`},
 		{"plaintext", "cells: {name: eu, peers: [{name: us, address: 'us.example:1'}]}", "cells.peers[0].tls: jobs and their secrets would cross the network in plaintext"},
 		{"half a pair", peer("tls: {cert_file: a}"), "cells.peers[0].tls: cert_file and key_file belong together"},
 		{"cost_factor", peer("cost_factor: 0"), "cells.peers[0].cost_factor: 0 is out of range; use more than 0"},

@@ -82,9 +82,18 @@ func (r *Redis) Password() SecretSource {
 	return SecretSource{File: r.PasswordFile, Env: r.PasswordEnv}
 }
 
-// Sentinel makes addrs the addresses of Sentinels.
+// Sentinel makes addrs the addresses of Sentinels. Their user and password are their own:
+// those of Redis are for the servers that they watch.
 type Sentinel struct {
-	MasterName string `yaml:"master_name"`
+	MasterName   string `yaml:"master_name"`
+	Username     string `yaml:"username,omitempty"`
+	PasswordFile string `yaml:"password_file,omitempty"`
+	PasswordEnv  string `yaml:"password_env,omitempty"`
+}
+
+// Password says where the Sentinels' password is; it is not set when there is none.
+func (s *Sentinel) Password() SecretSource {
+	return SecretSource{File: s.PasswordFile, Env: s.PasswordEnv}
 }
 
 // StoreTLS turns TLS to the store on, by its presence.

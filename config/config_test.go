@@ -114,6 +114,24 @@ pools:
 	}, c.SpillwayPools()[0])
 }
 
+func TestRulesOfOnePool(t *testing.T) {
+	c, err := config.Parse("f", []byte(config.Example))
+	require.NoError(t, err)
+	for _, p := range c.Pools {
+		rules, life := c.RulesOf(p.Name)
+		require.Equal(t, c.Policies()[p.Name], rules)
+		require.Equal(t, c.Lifecycles()[p.Name], life)
+		same, known := c.Pool(p.Name)
+		require.True(t, known)
+		require.Equal(t, p, same)
+	}
+	rules, life := c.RulesOf("no-such-pool")
+	require.Zero(t, rules)
+	require.Zero(t, life)
+	_, known := c.Pool("no-such-pool")
+	require.False(t, known)
+}
+
 func TestLoadReadsAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spillway.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(minimal), 0o600))

@@ -55,29 +55,38 @@ func (c *Config) Policies() map[string]policy.Policy {
 // Lifecycles are the pools' times by name.
 func (c *Config) Lifecycles() map[string]Lifecycle {
 	m := make(map[string]Lifecycle, len(c.Pools))
-	for _, p := range c.Pools {
-		m[p.Name] = Lifecycle{
-			IdleTime:        p.Policy.IdleTime,
-			MaxUses:         p.maxUses(),
-			RegisterTimeout: p.Policy.RegisterTimeout,
-			SilentTimeout:   p.Policy.SilentTimeout,
-			SilentAfter:     c.Timeouts.Silent,
-			SecondLook:      SecondLook,
-			MaxAge:          p.Policy.MaxAge,
-			DrainTimeout:    p.Policy.DrainTimeout,
-		}
+	for i := range c.Pools {
+		m[c.Pools[i].Name] = c.lifecycle(&c.Pools[i])
 	}
 	return m
 }
 
+// RulesOf are the policy and the times of one pool; zero for one that there isn't.
+func (c *Config) RulesOf(name string) (policy.Policy, Lifecycle) {
+	p := c.pool(name)
+	if p == nil {
+		return policy.Policy{}, Lifecycle{}
+	}
+	return p.policy(), c.lifecycle(p)
+}
+
 // Pool returns the pool of that name.
 func (c *Config) Pool(name string) (Pool, bool) {
-	for _, p := range c.Pools {
-		if p.Name == name {
-			return p, true
-		}
+	if p := c.pool(name); p != nil {
+		return *p, true
 	}
 	return Pool{}, false
+}
+
+// pool is the pool of that name, nil without one. There may be thousands, and each is
+// large: none is copied on the way.
+func (c *Config) pool(name string) *Pool {
+	for i := range c.Pools {
+		if c.Pools[i].Name == name {
+			return &c.Pools[i]
+		}
+	}
+	return nil
 }
 
 // ReplicaName is the replica's name: the configured one, else this host's name
@@ -110,6 +119,19 @@ func (p *Pool) maxUses() int {
 		return 0
 	}
 	return p.Policy.MaxUses
+}
+
+func (c *Config) lifecycle(p *Pool) Lifecycle {
+	return Lifecycle{
+		IdleTime:        p.Policy.IdleTime,
+		MaxUses:         p.maxUses(),
+		RegisterTimeout: p.Policy.RegisterTimeout,
+		SilentTimeout:   p.Policy.SilentTimeout,
+		SilentAfter:     c.Timeouts.Silent,
+		SecondLook:      SecondLook,
+		MaxAge:          p.Policy.MaxAge,
+		DrainTimeout:    p.Policy.DrainTimeout,
+	}
 }
 
 func (p *Pool) spillway() spillway.Pool {

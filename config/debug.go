@@ -50,8 +50,8 @@ func (v *validator) debug() {
 	v.intBetween(d.MaxSessions, 1, MaxDebugSessions, "debug.max_sessions")
 	v.intBetween(d.MaxPerJob, 1, MaxDebugSessions, "debug.max_sessions_per_job")
 	if d.Advertise != "" {
-		host, port, ok := cutPort(d.Advertise)
-		v.need(ok && host != "" && portNumber(port), "debug.advertise", "%s: write HOST:PORT, as other replicas reach listen.api of this one", quote(d.Advertise))
+		_, ok := reached(d.Advertise)
+		v.need(ok, "debug.advertise", "%s: write HOST:PORT, as other replicas reach listen.api of this one", quote(d.Advertise))
 	}
 	may := func(a Access) bool { return slices.Contains(a.Roles, string(access.Debug)) }
 	if (v.at["debug"] != nil || c.Listen.Debug != "") && !slices.ContainsFunc(c.Access, may) {

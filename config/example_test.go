@@ -26,7 +26,8 @@ func TestExampleIsValidAndComplete(t *testing.T) {
 	schema(reflect.TypeFor[config.Config](), "", settings)
 	for path := range settings {
 		env, secret := strings.CutSuffix(path, ".file")
-		if path == "store.redis.password_file" || (secret && shown[env+".env"]) {
+		password, file := strings.CutSuffix(path, "_file")
+		if (file && shown[password+"_env"]) || (secret && shown[env+".env"]) {
 			continue // the alternative is shown, and this one in its comment
 		}
 		if of, target := strings.CutSuffix(path, ".targets.NAME"); target && shown[of+".targets"] {

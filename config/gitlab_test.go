@@ -51,6 +51,8 @@ func TestGitLabMistakes(t *testing.T) {
 	const route = "mode: route\ncapability: {tags: [x]}\ngitlab: {token: {env: R}}"
 	for _, c := range []struct{ name, text, want string }{
 		{"url", strings.Replace(gitlab("", observe), "https://gitlab.example.com/", "gitlab.example.com", 1), `gitlab.url: "gitlab.example.com": write the address of GitLab`},
+		{"a name that no job may carry", strings.Replace(gitlab("", observe), "gitlab.example.com", "gitläb.example.com", 1), "gitlab.url: \"https://gitläb.example.com\": write it in ASCII and without blanks"},
+		{"a blank in the url", strings.Replace(gitlab("", observe), "example.com/", "example.com/a b", 1), "gitlab.url: \"https://gitlab.example.com/a b\": write it in ASCII and without blanks"},
 		{"password in the url", strings.Replace(gitlab("", observe), "https://", "https://u:hunter2@", 1), "gitlab.url: "},
 		{"token value", gitlab(", api_token: glpat-notASecret000000000", observe), "gitlab.api_token: a secret must not stand in this file"},
 		{"scope", gitlab(token+", jobs: {scope: all}", observe), `gitlab.jobs.scope: "all": use instance, groups, projects, none`},
@@ -64,6 +66,7 @@ func TestGitLabMistakes(t *testing.T) {
 		{"server url", gitlab(", route: {server_url: 'https://a'}", route), `gitlab.route.server_url: "https://a": write what the runners connect to`},
 		{"server url with a path", gitlab(", route: {server_url: 'grpc://a/b'}", route), "a gRPC address has no path"},
 		{"advertise", gitlab(", route: {server_url: 'grpc://a:1', advertise: host}", route), `gitlab.route.advertise: "host": write HOST:PORT`},
+		{"advertise a URL", gitlab(", route: {server_url: 'grpc://a:1', advertise: 'grpc://a:1'}", route), `gitlab.route.advertise: "grpc://a:1": write HOST:PORT`},
 		{"long poll", gitlab(", route: {server_url: 'grpc://a:1', long_poll: 1h}", route), "gitlab.route.long_poll: 1h0m0s is out of range"},
 		{"hold", gitlab(", route: {server_url: 'grpc://a:1', hold_per_token: 65}", route), "hold_per_token: 65 is out of range; use 0 to 64"},
 		{"rate", gitlab(", route: {server_url: 'grpc://a:1', rate_per_token: 0}", route), "rate_per_token: 0 is out of range"},
@@ -82,6 +85,8 @@ func TestGitLabMistakes(t *testing.T) {
 		{"sidecar without token", gitlab("", observe+"\nobserve: {drain: sidecar}"), "pools[0].observe.drain: sidecars register with the pool's runner_token"},
 		{"targets twice", gitlab("", observe+"\nobserve: {metrics: {targets: {i: 'h:1'}, targets_file: f}}"), "targets_file: targets are set too"},
 		{"target", gitlab("", observe+"\nobserve: {metrics: {targets: {i: h}}}"), `targets.i: "h": write HOST:PORT`},
+		{"target without a port", gitlab("", observe+"\nobserve: {metrics: {targets: {i: 'h:0'}}}"), `targets.i: "h:0": write HOST:PORT`},
+		{"metrics path that is none", gitlab("", observe+"\nobserve: {metrics: {path: /%zz}}"), `metrics.path: "/%zz": write a path`},
 		{"metrics path", gitlab("", observe+"\nobserve: {metrics: {path: metrics}}"), "write a path that begins with /"},
 		{"metrics CA", gitlab("", observe+"\nobserve: {metrics: {ca_file: f}}"), "ca_file: is for TLS"},
 		{"metrics every", gitlab("", observe+"\nobserve: {metrics: {every: 10m}}"), "metrics.every: 10m0s is out of range"},
@@ -102,6 +107,7 @@ func TestGitLabMistakes(t *testing.T) {
 // What a pool can't do is said before it is missed.
 func TestC20_BlindPoolsAreNamed(t *testing.T) {
 	for _, c := range []struct{ name, section, pool, want string }{
+		{"seldom heard", token, "gitlab: {runner_id: 1}\nobserve: {drain: hook, metrics: {every: 45s}}", "a runner that is asked every 45s counts as silent for a part of that time, since timeouts.silent is 45s"},
 		{"no drain", token, "gitlab: {runner_id: 1}\nobserve: {metrics: {}}", "cannot_drain: nothing can tell a runner of this pool to stop"},
 		{"no proof", token, "observe: {drain: hook}", "cannot_drain: nothing proves that an instance is idle"},
 		{"half a proof", token, "observe: {drain: hook, metrics: {}}", "cannot_drain: metrics alone don't prove"},
@@ -117,6 +123,29 @@ func TestC20_BlindPoolsAreNamed(t *testing.T) {
 			}
 			require.Contains(t, strings.Join(texts, "\n"), c.want)
 		})
+	}
+}
+
+// A capability that GitLab is asked for has no settings beside it that nobody reads.
+func TestWhatIsLeftToGitLabIsNotSetInVain(t *testing.T) {
+	for setting, warned := range map[string]string{
+		"protected: true":            "pools[0].capability.protected",
+		"type: group":                "pools[0].capability.type",
+		"groups: [1]":                "pools[0].capability.groups",
+		"projects: [1]":              "pools[0].capability.projects",
+		"resources: {milli_cpu: 1}":  "pools[0].capability.resources",
+		"type: instance":             "",
+		"protected: true, tags: [x]": "",
+	} {
+		c, err := config.Parse("f", []byte(gitlab(token, "mode: observe\nobserve: {drain: sidecar}\nrunner_token: {env: A}\ngitlab: {runner_id: 7}\ncapability: {"+setting+"}")))
+		require.NoError(t, err, setting)
+		var paths []string
+		for _, w := range c.Warnings() {
+			if strings.Contains(w.Text, "has no effect: without tags and run_untagged GitLab is asked what runner 7 takes") {
+				paths = append(paths, w.Path)
+			}
+		}
+		require.Equal(t, warned, strings.Join(paths, " "), setting)
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,7 +108,7 @@ func (v *validator) listen() {
 	t := l.TLS
 	v.need((t.CertFile == "") == (t.KeyFile == ""), "listen.tls", "cert_file and key_file belong together; set both or neither")
 	v.need(t.CAFile == "" || t.Enabled(), "listen.tls.ca_file", "client certificates need TLS; set cert_file and key_file too")
-	users := map[string]string{}
+	var taken []listener
 	for _, at := range []struct{ path, address string }{
 		{"listen.runners", l.Runners},
 		{"listen.api", l.API},
@@ -123,12 +125,25 @@ func (v *validator) listen() {
 			v.need(false, at.path, "%s: %v", quote(at.address), err)
 			continue
 		}
-		if other, taken := users[at.address]; taken && address.Port() != 0 {
-			v.need(false, at.path, "%s is already used by %s; use another port", at.address, other)
+		if i := slices.IndexFunc(taken, func(o listener) bool { return o.meets(address) }); i >= 0 {
+			v.need(false, at.path, "%s is already used by %s; use another port", at.address, taken[i].path)
 		}
-		users[at.address] = at.path
+		taken = append(taken, listener{at.path, address})
 		v.plaintext(at.path, address)
 	}
+}
+
+// listener is where something listens, and by which setting.
+type listener struct {
+	path    string
+	address netip.AddrPort
+}
+
+// meets reports whether nothing else can listen there: on a port of every address nothing
+// can on one of them. Port 0 is one that is free.
+func (l listener) meets(o netip.AddrPort) bool {
+	mine, other := l.address.Addr().Unmap(), o.Addr().Unmap()
+	return o.Port() != 0 && l.address.Port() == o.Port() && (mine == other || mine.IsUnspecified() || other.IsUnspecified())
 }
 
 // plaintext refuses what anybody on the network could read and change.
@@ -145,8 +160,8 @@ func (v *validator) plaintext(path string, address netip.AddrPort) {
 // hostPort reads an address to listen on. A name would have to be looked up, and
 // may mean something else tomorrow: only "localhost" and numbers are taken.
 func hostPort(s string) (netip.AddrPort, error) {
-	host, port, ok := cutPort(s)
-	if !ok {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("write HOST:PORT, such as 127.0.0.1:7700")
 	}
 	switch host {
@@ -155,19 +170,19 @@ func hostPort(s string) (netip.AddrPort, error) {
 	case "":
 		host = "0.0.0.0"
 	}
-	address, err := netip.ParseAddrPort(host + ":" + port)
+	address, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("write an IP address and a port from 0 to 65535, such as 127.0.0.1:7700")
 	}
 	return address, nil
 }
 
-func cutPort(s string) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, ':')
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+1:], true
+// reached returns the host of an address that somebody connects to; ok is false for what
+// is no HOST:PORT, such as a URL, port 0 or an IPv6 address without brackets.
+func reached(s string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(s)
+	n, notNumber := strconv.ParseUint(port, 10, 16)
+	return host, err == nil && notNumber == nil && n > 0 && host != "" && !strings.ContainsAny(host, "/@ ")
 }
 
 func (v *validator) store() {
@@ -178,12 +193,15 @@ func (v *validator) store() {
 	v.need(len(r.Addrs) > 0, "store.redis.addrs", "name at least one server as HOST:PORT, or leave store.redis out for the embedded store")
 	v.need(len(r.Addrs) <= MaxAddrs, "store.redis.addrs", "%d addresses, at most %d are allowed", len(r.Addrs), MaxAddrs)
 	for i, a := range r.Addrs {
-		host, port, ok := cutPort(a)
-		v.need(ok && host != "" && portNumber(port), fmt.Sprintf("store.redis.addrs[%d]", i), "%s: write HOST:PORT, such as redis.internal:6379", quote(a))
+		_, ok := reached(a)
+		v.need(ok, fmt.Sprintf("store.redis.addrs[%d]", i), "%s: write HOST:PORT, such as redis.internal:6379", quote(a))
 	}
 	v.need(r.PasswordFile == "" || r.PasswordEnv == "", "store.redis.password_env", "password_file is set too; keep one of them")
-	v.need(r.Sentinel == nil || r.Sentinel.MasterName != "", "store.redis.sentinel.master_name", "must name the master that the Sentinels watch, such as mymaster")
-	v.need(r.Sentinel == nil || !r.Cluster, "store.redis.cluster", "a Cluster has no Sentinels; remove cluster or sentinel")
+	if s := r.Sentinel; s != nil {
+		v.need(s.MasterName != "", "store.redis.sentinel.master_name", "must name the master that the Sentinels watch, such as mymaster")
+		v.need(s.PasswordFile == "" || s.PasswordEnv == "", "store.redis.sentinel.password_env", "password_file is set too; keep one of them")
+		v.need(!r.Cluster, "store.redis.cluster", "a Cluster has no Sentinels; remove cluster or sentinel")
+	}
 	v.need(r.Database == 0 || !r.Cluster, "store.redis.database", "a Cluster has only database 0; remove it")
 	v.need(r.Database >= 0, "store.redis.database", "%d is negative; use 0 or more", r.Database)
 	v.need(len(r.Addrs) <= 1 || r.Cluster || r.Sentinel != nil, "store.redis.addrs",
@@ -191,11 +209,6 @@ func (v *validator) store() {
 	if t := r.TLS; t != nil {
 		v.need((t.CertFile == "") == (t.KeyFile == ""), "store.redis.tls", "cert_file and key_file belong together; set both or neither")
 	}
-}
-
-func portNumber(s string) bool {
-	_, err := netip.ParseAddrPort("127.0.0.1:" + s)
-	return err == nil
 }
 
 func (v *validator) log() {

@@ -61,6 +61,8 @@ func (v *validator) gitlabURL(g *GitLab) {
 	v.need(ok, "gitlab.url", "%s: write the address of GitLab, such as https://gitlab.example.com", quote(g.URL))
 	g.URL = strings.TrimRight(g.URL, "/")
 	v.need(!ok || len(g.URL) <= spillway.MaxOriginBytes, "gitlab.url", "%d bytes, at most %d are allowed", len(g.URL), spillway.MaxOriginBytes)
+	ascii := !strings.ContainsFunc(g.URL, func(r rune) bool { return r <= ' ' || r > '~' })
+	v.need(!ok || ascii, "gitlab.url", "%s: write it in ASCII and without blanks, a name as its DNS has it (xn--…)", quote(g.URL)) // it is the origin of the jobs
 }
 
 func (v *validator) gitlabJobs(g *GitLab) {
@@ -95,8 +97,8 @@ func (v *validator) route(r *Route) {
 	v.need(ok, "gitlab.route.server_url", "%s: write what the runners connect to: grpc, grpcs, ws or wss, a host and a port, such as grpcs://spillway.example.com:7704", quote(r.ServerURL))
 	v.need(!ok || strings.HasPrefix(u.Scheme, "ws") || u.Path == "", "gitlab.route.server_url", "%s: a gRPC address has no path", quote(r.ServerURL))
 	if r.Advertise != "" {
-		host, port, ok := cutPort(r.Advertise)
-		v.need(ok && host != "" && portNumber(port), "gitlab.route.advertise", "%s: write HOST:PORT, as other replicas reach listen.job_router of this one", quote(r.Advertise))
+		_, ok := reached(r.Advertise)
+		v.need(ok, "gitlab.route.advertise", "%s: write HOST:PORT, as other replicas reach listen.job_router of this one", quote(r.Advertise))
 	}
 	v.between(r.LongPoll, MinLongPoll, MaxLongPoll, "gitlab.route.long_poll")
 	v.intBetween(r.HoldPerToken, 0, MaxHoldPerToken, "gitlab.route.hold_per_token")
@@ -164,13 +166,17 @@ func (v *validator) runnerMetrics(m *RunnerMetrics, at string) {
 	v.need(m.File == "" || len(m.Targets) == 0, at+".targets_file", "targets are set too; keep one of them")
 	v.need(len(m.Targets) <= MaxStaticTargets, at+".targets", "%d targets, at most %d are allowed", len(m.Targets), MaxStaticTargets)
 	for instance, target := range m.Targets {
-		host, port, ok := cutPort(target)
-		v.need(ok && host != "" && portNumber(port), at+".targets."+instance, "%s: write HOST:PORT of the runner's metrics", quote(target))
+		_, ok := reached(target)
+		v.need(ok, at+".targets."+instance, "%s: write HOST:PORT of the runner's metrics", quote(target))
 	}
 	v.intBetween(m.Port, 1, 65535, at+".port")
-	v.need(strings.HasPrefix(m.Path, "/"), at+".path", "%s: write a path that begins with /, such as /metrics", quote(m.Path))
+	_, err := url.Parse("http://runner" + m.Path)
+	v.need(strings.HasPrefix(m.Path, "/") && err == nil, at+".path", "%s: write a path that begins with /, such as /metrics", quote(m.Path))
 	v.need(m.CAFile == "" || m.TLS, at+".ca_file", "is for TLS; set tls: true, or remove it")
 	v.between(m.Every, MinMetricsEvery, MaxMetricsEvery, at+".every")
+	if silent := v.config.Timeouts.Silent; m.Every >= silent {
+		v.warnf(at+".every", "a runner that is asked every %s counts as silent for a part of that time, since timeouts.silent is %s; make it a third of that", m.Every, silent)
+	}
 }
 
 func (v *validator) prometheus(c *Count, at string) {
@@ -186,9 +192,29 @@ func (v *validator) poolCapability(p *Pool, at string) {
 	if p.CapabilityFromGitLab() {
 		v.need(v.config.GitLab == nil || !v.config.GitLab.APIToken.IsZero(), at,
 			"what runner %d takes must be asked of GitLab, and there is no gitlab.api_token; set it, or write the capability here", p.GitLab.RunnerID)
+		v.leftToGitLab(p, at)
 		return
 	}
 	v.capability(&p.Capability, at)
+}
+
+// leftToGitLab says which settings of a capability nobody reads.
+func (v *validator) leftToGitLab(p *Pool, at string) {
+	c := &p.Capability
+	for _, setting := range []struct {
+		name string
+		set  bool
+	}{
+		{"protected", c.Protected},
+		{"type", c.Type != "instance"},
+		{"groups", len(c.Groups) > 0},
+		{"projects", len(c.Projects) > 0},
+		{"resources", c.Resources.MilliCPU != 0 || c.Resources.MemoryMiB != 0 || len(c.Resources.Features) > 0},
+	} {
+		if setting.set {
+			v.warnf(at+"."+setting.name, "has no effect: without tags and run_untagged GitLab is asked what runner %d takes; write those here too, or remove it", p.GitLab.RunnerID)
+		}
+	}
 }
 
 // CapabilityFromGitLab reports whether the pool leaves it to GitLab what its runners

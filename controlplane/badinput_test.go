@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,8 +90,12 @@ func TestBadInput_WrongRunnerTokenIsReplaced(t *testing.T) {
 	r.await("theirs", "named", func(s server.PoolStatus) bool { return strings.HasPrefix(s.Finding, "runner_token_refused: ") })
 	known := r.gitlab.known
 	require.False(t, known.follow(t.Context()))
+	listing := known.source()
 	require.NoError(t, os.WriteFile(path, []byte(good), 0o600))
-	require.Eventually(t, func() bool { return known.follow(t.Context()) }, within, 20*time.Millisecond, "it is known once there is a board")
+	// It looks by itself too: what it finds then is news to nobody else, and listed anew.
+	require.Eventually(t, func() bool {
+		return known.follow(t.Context()) || known.runner("theirs") > 0 && known.source() != listing
+	}, within, 20*time.Millisecond, "it is known once there is a board")
 	require.Positive(t, known.runner("theirs"))
 	require.Empty(t, found(t, cfg))
 }
@@ -126,6 +131,10 @@ func TestBadInput_TokenWithoutRights(t *testing.T) {
 	r.requireOthersWork()
 }
 
+// unheard is how long the instance of theirs may not be heard where the number of
+// instances is compared: while it is taken for lost, another is launched.
+const unheard = 15 * time.Second
+
 func TestBadInput_GitLabDownAtStart(t *testing.T) {
 	g := gitlabtest.New(gitlabtest.Options{})
 	t.Cleanup(g.Close)
@@ -136,6 +145,7 @@ func TestBadInput_GitLabDownAtStart(t *testing.T) {
 
 	cfg := configure(t, fmt.Sprintf(`{url: "http://%s", api_token: %s, jobs: {every: 1s}}`, address, secretFile(t, api)), fmt.Sprintf(declared, id))
 	requireOnly(t, cfg, "error: gitlab.url: ", "GitLab is not available", "connection refused", "(gitlab_unusable)")
+	cfg.Timeouts.Silent = unheard
 	r := run(t, cfg)
 	r.requireHeld(policy.ReasonHoldPartial)
 	r.requireOthersWork()
@@ -250,6 +260,7 @@ func TestBadInput_MetricsEndpointServesHTML(t *testing.T) {
 
 	cfg := configure(t, gitlab, observed(id, hostOf(answering(t, "text/html", "<html>log in</html>"))))
 	requireOnly(t, cfg, "error: pool theirs, observe.metrics: ", "1 of 1 instances: i-0001: ", `answers with "text/html" instead of metrics`, "(metrics_unusable)")
+	cfg.Timeouts.Silent = unheard
 	r := run(t, cfg)
 	r.requireHeld(policy.ReasonCannotDrain)
 	r.requireOthersWork()
@@ -258,19 +269,24 @@ func TestBadInput_MetricsEndpointServesHTML(t *testing.T) {
 	}
 	r.await("theirs", "scaled out all the same", func(s server.PoolStatus) bool { return s.Desired == 2 })
 
-	gone := answering(t, "text/plain", "")
-	gone.Close()
-	requireOnly(t, configure(t, gitlab, observed(id, hostOf(gone))), "warning: pool theirs, observe.metrics: ", "doesn't answer", "(metrics_unreachable)")
+	requireOnly(t, configure(t, gitlab, observed(id, peertest.DeadAddress(t))), "warning: pool theirs, observe.metrics: ", "doesn't answer", "(metrics_unreachable)")
 	other := answering(t, "text/plain; version=0.0.4; charset=utf-8", "go_goroutines 12\n")
 	requireOnly(t, configure(t, gitlab, observed(id, hostOf(other))), "error: pool theirs, observe.metrics: ", "none of a GitLab runner", "(metrics_unusable)")
 	good := answering(t, "text/plain; version=0.0.4; charset=utf-8", "gitlab_runner_concurrent 4\n")
 	require.Empty(t, found(t, configure(t, gitlab, observed(id, hostOf(good)))))
 }
 
-// prometheus is a server whose answer to every query is this.
+// prometheus is a server whose answer to every query is this; NOW in it is the time of the
+// answer, since a value gets too old.
 func prometheus(t *testing.T, kind, result string) *httptest.Server {
 	t.Helper()
-	return answering(t, "application/json", fmt.Sprintf(`{"status":"success","data":{"resultType":%q,"result":%s}}`, kind, result))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		now := strconv.FormatInt(time.Now().Unix(), 10)
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":%q,"result":%s}}`, kind, strings.ReplaceAll(result, "NOW", now))
+	}))
+	t.Cleanup(s.Close)
+	return s
 }
 
 // counted is a pool that only a count tells of.
@@ -279,22 +295,22 @@ func counted(s *httptest.Server) string {
 }
 
 func TestBadInput_PromQLVectorWhereANumberIsNeeded(t *testing.T) {
-	now := time.Now().Unix()
-	vector := prometheus(t, "vector", fmt.Sprintf(`[{"metric":{"a":"1"},"value":[%d,"2"]},{"metric":{"a":"2"},"value":[%d,"3"]}]`, now, now))
+	vector := prometheus(t, "vector", `[{"metric":{"a":"1"},"value":[NOW,"2"]},{"metric":{"a":"2"},"value":[NOW,"3"]}]`)
 	cfg := configure(t, "{url: http://127.0.0.1:1}", counted(vector))
 	requireOnly(t, cfg, "error: pool theirs, count.prometheus: ", "answers with 2 series instead of one number: put sum() around it", "(count_unusable)")
 	r := run(t, cfg)
 	r.requireHeld(policy.ReasonHoldStale)
 	r.requireOthersWork()
 
-	one := prometheus(t, "vector", fmt.Sprintf(`[{"metric":{},"value":[%d,"3"]}]`, now))
+	one := prometheus(t, "vector", `[{"metric":{},"value":[NOW,"3"]}]`)
 	cfg = configure(t, "{url: http://127.0.0.1:1}", counted(one))
 	require.Empty(t, found(t, cfg))
+	cfg.Timeouts.Silent = unheard
 	run(t, cfg).await("theirs", "scaled by its count", func(s server.PoolStatus) bool { return s.Desired == 3 })
 }
 
 func TestBadInput_NaN(t *testing.T) {
-	cfg := configure(t, "{url: http://127.0.0.1:1}", counted(prometheus(t, "scalar", fmt.Sprintf(`[%d,"NaN"]`, time.Now().Unix()))))
+	cfg := configure(t, "{url: http://127.0.0.1:1}", counted(prometheus(t, "scalar", `[NOW,"NaN"]`)))
 	requireOnly(t, cfg, "error: pool theirs, count.prometheus: ", "answers with NaN, which is no number of jobs", "(count_unusable)")
 	r := run(t, cfg)
 	r.requireHeld(policy.ReasonHoldStale)

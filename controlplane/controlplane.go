@@ -215,15 +215,14 @@ func (c *ControlPlane) openStore(ctx context.Context) error {
 		return err
 	}
 	opt := store.Options{Addrs: r.Addrs, Username: r.Username, Database: r.Database, Cluster: r.Cluster}
-	if r.Sentinel != nil {
-		opt.MasterName = r.Sentinel.MasterName
+	if opt.Password, err = password(r.Password()); err != nil {
+		return fmt.Errorf("store.redis: password: %w", err)
 	}
-	if src := r.Password(); !src.IsZero() {
-		secret, err := src.Read()
-		if err != nil {
-			return fmt.Errorf("store.redis: password: %w", err)
+	if s := r.Sentinel; s != nil {
+		opt.MasterName, opt.SentinelUsername = s.MasterName, s.Username
+		if opt.SentinelPassword, err = password(s.Password()); err != nil {
+			return fmt.Errorf("store.redis.sentinel: password: %w", err)
 		}
-		opt.Password = secret.Reveal()
 	}
 	if r.TLS != nil {
 		files, err := c.certificates.Open("store.redis.tls", r.TLS.TLS)
@@ -234,6 +233,18 @@ func (c *ControlPlane) openStore(ctx context.Context) error {
 	}
 	c.store, err = store.Open(ctx, opt)
 	return err
+}
+
+// password reads one that need not be set.
+func password(src config.SecretSource) (string, error) {
+	if src.IsZero() {
+		return "", nil
+	}
+	secret, err := src.Read()
+	if err != nil {
+		return "", err
+	}
+	return secret.Reveal(), nil
 }
 
 func (c *ControlPlane) makeRouter(context.Context) (err error) {

@@ -62,7 +62,7 @@ pools:
 		i := slices.IndexFunc(feeds, func(f server.FeedStatus) bool { return f.Name == "gitlab" })
 		return i >= 0 && feeds[i].Partial &&
 			strings.HasPrefix(feeds[i].Error, "pool bad: GitLab has refused the pool's runner token or not answered, in the last ")
-	}, time.Minute, 50*time.Millisecond)
+	}, within, 50*time.Millisecond)
 	r.await("bad", "held", func(s server.PoolStatus) bool { return s.Hold == policy.ReasonHoldPartial })
 	r.await("good", "not held", func(s server.PoolStatus) bool { return s.Hold == "" })
 }

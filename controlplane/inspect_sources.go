@@ -70,6 +70,9 @@ func (i *surroundings) look(ctx context.Context) []Finding {
 func (i *surroundings) secrets() {
 	if r := i.cfg.Store.Redis; r != nil {
 		i.secret(place{setting: "store.redis.password"}, r.Password())
+		if r.Sentinel != nil {
+			i.secret(place{setting: "store.redis.sentinel.password"}, r.Sentinel.Password())
+		}
 	}
 	if g := i.cfg.GitLab; g != nil {
 		i.secret(place{setting: "gitlab.api_token"}, g.APIToken)

@@ -29,8 +29,7 @@ func (c *ControlPlane) definition(name string) spillway.Pool {
 
 // poolConfig is what a pool's loop is made of.
 func (c *ControlPlane) poolConfig(p spillway.Pool) scaler.PoolConfig {
-	rules := c.rules.Load()
-	policy, life := rules.Policies()[p.Name], rules.Lifecycles()[p.Name]
+	policy, life := c.rules.Load().RulesOf(p.Name)
 	return scaler.PoolConfig{
 		Pool: p, Policy: policy, Rules: rulesOf(life, policy.Max, p.CapacityPerInstance, c.cfg.Timeouts), Refresh: c.cfg.Tick,
 	}
