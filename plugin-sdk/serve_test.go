@@ -24,6 +24,8 @@ import (
 // roleEnv makes the test binary a plugin, or a host that starts one.
 const roleEnv = "SPILLWAY_SDK_TEST_ROLE"
 
+const patience = time.Minute // for what takes milliseconds on a free machine
+
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleEnv); role {
 	case "":
@@ -111,7 +113,7 @@ func startPluginFor(role, dir string, versions map[int]plugin.PluginSet) (*start
 		SkipHostEnv:      true,
 		AutoMTLS:         true,
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		StartTimeout:     20 * time.Second,
+		StartTimeout:     patience,
 		Stderr:           stderr,
 		SyncStdout:       stderr,
 		Logger:           hclog.NewNullLogger(),
@@ -144,7 +146,10 @@ func TestServeThroughGoPlugin(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "stub", d.Name)
 
-	s.client.Kill()
+	rpc, err := s.client.Client()
+	require.NoError(t, err)
+	require.NoError(t, rpc.Close()) // what Kill begins with; two seconds later it kills
+	require.Eventually(t, s.client.Exited, patience, 5*time.Millisecond)
 	require.Contains(t, s.stderr.String(), "provider closed")
 	require.Contains(t, s.stderr.String(), "main returned")
 	requireNoSocket(t, s)
@@ -179,7 +184,7 @@ func TestC44_APluginThatPrintsStillStarts(t *testing.T) {
 	s := start(t, "noisy")
 	require.NoError(t, s.Configure(context.Background(), nil))
 	for _, noise := range []string{"noise|", "noise in a call", "noise of a child"} {
-		require.Eventually(t, func() bool { return strings.Contains(s.stderr.String(), noise) }, 10*time.Second, 5*time.Millisecond, noise)
+		require.Eventually(t, func() bool { return strings.Contains(s.stderr.String(), noise) }, patience, 5*time.Millisecond, noise)
 	}
 }
 
@@ -191,7 +196,7 @@ func TestC44_ARequestOverFourMiBArrives(t *testing.T) {
 func TestThePluginEndsItselfAfterClose(t *testing.T) {
 	s := start(t, "plain")
 	require.NoError(t, s.Close(context.Background()))
-	require.Eventually(t, s.client.Exited, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, s.client.Exited, patience, 5*time.Millisecond)
 	require.Equal(t, 1, strings.Count(s.stderr.String(), "provider closed"))
 	requireNoSocket(t, s)
 }
@@ -203,10 +208,10 @@ func TestSIGTERMLetsTheCallInFlightFinish(t *testing.T) {
 		_, err := s.ListInstances(context.Background(), "g")
 		listed <- err
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(s.stderr.String(), "listing") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.stderr.String(), "listing") }, patience, 5*time.Millisecond)
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, <-listed)
-	require.Eventually(t, s.client.Exited, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, s.client.Exited, patience, 5*time.Millisecond)
 	require.Contains(t, s.stderr.String(), "provider closed")
 }
 
@@ -236,7 +241,7 @@ func TestC41_AnOrphanEnds(t *testing.T) {
 	killed := time.Now()
 	require.NoError(t, host.Process.Kill())
 	_ = host.Wait()
-	require.Eventually(t, func() bool { return !alive(pid) }, 5*time.Second, 10*time.Millisecond, "the plugin outlived its host by 5 s")
+	require.Eventually(t, func() bool { return !alive(pid) }, patience, 10*time.Millisecond, "the plugin outlived its host")
 	t.Logf("ended %v after its host", time.Since(killed).Round(time.Millisecond))
 }
 
@@ -265,9 +270,9 @@ func TestC41_TheEndOfStandardInputIsTheEndOfTheHost(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		_ = cmd.Process.Kill()
-		t.Fatal("the plugin goes on 5 s after the end of its standard input")
+		t.Fatal("the plugin goes on after the end of its standard input")
 	}
 }
 

@@ -9,13 +9,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/spillway-ci/spillway/internal/program"
 	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
-// obituaryWithin bounds the wait for the supervisor to say why a connection broke: a
-// process that is dead is noticed at once, and its last words are read for program.PipeGrace.
-const obituaryWithin = 2 * program.PipeGrace
+// seenDeadWithin is how long a process whose connection broke may take to be seen dead.
+// Then the supervisor is about to say why, having read its last words.
+const seenDeadWithin = time.Second
 
 // endOf says how and why ctx ended: it matches the context's error and its cause.
 // "Context canceled" alone sends whoever reads it to the wrong place.
@@ -59,23 +58,21 @@ func cutOff(err error) bool {
 // whyCutOff puts the end of the process in the place of the end of its connection,
 // which is all that grpc knows of. Whether the call was carried out stays unknown.
 func (p *Plugin) whyCutOff(ctx context.Context, s *session, err error) error {
-	limit := time.NewTimer(obituaryWithin)
-	defer limit.Stop()
+	lives := time.NewTimer(seenDeadWithin)
+	defer lives.Stop()
 	for {
 		m := p.now.Load()
-		switch {
-		case m.session == s:
-		case m.err != nil:
-			return pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q ended during the call: %w", p.spec.Name, because(m.err, err))
-		default: // it runs again
-			return err
+		if m.session != s { // it may run again already, as another session
+			return pluginsdk.Errorf(pluginsdk.KindTransient, "provider %q ended during the call: %w", p.spec.Name, because(s.over(), err))
 		}
 		select {
 		case <-m.changed:
 		case <-ctx.Done():
 			return err
-		case <-limit.C:
-			return err
+		case <-lives.C:
+			if s.alive() {
+				return err
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,7 +21,8 @@ import (
 
 // fileCloud is a provider whose cloud is a directory, so that it outlives the
 // process. A group is a file with a line for each write that was carried out: the
-// desired before, the one after, and who did it when.
+// desired before, the one after, and who did it when. While it has a file "hold", writes
+// are carried out and not answered.
 type fileCloud struct {
 	pluginsdk.Unsupported
 	Dir   string        `json:"dir"`
@@ -85,7 +87,7 @@ func (c *fileCloud) SetDesired(ctx context.Context, r pluginsdk.SetDesired) (int
 	case r.Target:
 		return now, nil
 	case r.Expected:
-		return r.Target, c.write(r.Group, now, r.Target)
+		return r.Target, errors.Join(c.write(r.Group, now, r.Target), c.hold())
 	default:
 		return 0, pluginsdk.Conflict(now)
 	}
@@ -98,6 +100,23 @@ func (c *fileCloud) Remove(context.Context, string, []string, string) ([]plugins
 func (c *fileCloud) Close(context.Context) error { return nil }
 
 func (c *fileCloud) stall() { time.Sleep(rand.N(c.Stall + 1)) }
+
+// hold waits while the cloud is to answer nothing, and notes that it does.
+func (c *fileCloud) hold() error {
+	if !c.holds() {
+		return nil
+	}
+	err := c.note("held", "after a write")
+	for c.holds() {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+func (c *fileCloud) holds() bool {
+	_, err := os.Stat(filepath.Join(c.Dir, "hold"))
+	return err == nil
+}
 
 func (c *fileCloud) write(group string, from, to int) error {
 	return c.note(group, fmt.Sprintf("%d %d %d %d", from, to, os.Getpid(), time.Now().UnixNano()))

@@ -23,8 +23,8 @@ import (
 // ErrLaunch is a plugin that did not start. The text says why.
 var ErrLaunch = errors.New("plugin did not start")
 
-// deathNotice is how long a process may take to be seen dead after its
-// connection broke.
+// deathNotice is how long a process whose connection broke is left to end by itself:
+// how it ended says more than that we killed it.
 const deathNotice = 200 * time.Millisecond
 
 // launcher makes sessions of one plugin.
@@ -47,9 +47,14 @@ func (l *launcher) launch(ctx context.Context) (*session, error) {
 	stop := context.AfterFunc(ctx, s.process.End)
 	defer stop()
 	if err := l.configure(ctx, s); err != nil {
-		died := errors.Is(err, pluginsdk.ErrTransient) && s.process.EndsWithin(deathNotice)
+		transient := errors.Is(err, pluginsdk.ErrTransient)
+		if transient {
+			notice, cancel := context.WithTimeout(ctx, deathNotice)
+			s.process.EndsBefore(notice)
+			cancel()
+		}
 		s.discard()
-		if died {
+		if transient && !s.process.WasKilled() { // also if its end was seen late
 			err = l.explain(s.process, err)
 		}
 		return nil, err

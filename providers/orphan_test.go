@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -44,7 +45,7 @@ func openAsHost() (*providers.Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := providers.NewHost(providers.Options{Dir: os.Getenv(hostDirEnv)})
+	host, err := providers.NewHost(providers.Options{Dir: os.Getenv(hostDirEnv), Timing: patiently(providers.Timing{})})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,12 @@ func startHost(t *testing.T, env ...string) (host *exec.Cmd, plugin int) {
 	host.Env = append(append(os.Environ(), roleEnv+"=host"), env...)
 	out, err := host.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, host.Start())
+	// What a shell's background jobs ignore, it would ignore as well. What is handled here isn't.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGINT, syscall.SIGTERM)
+	err = host.Start()
+	signal.Stop(handled)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = host.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
@@ -73,9 +79,6 @@ func startHost(t *testing.T, env ...string) (host *exec.Cmd, plugin int) {
 	require.NoError(t, err, line)
 	return host, plugin
 }
-
-// orphanTime is what an orphan has to be gone.
-const orphanTime = 5 * time.Second
 
 // TestC41_NoPluginOutlivesItsHost (I9): not a kill, not a signal that nobody
 // handles.
@@ -85,7 +88,7 @@ func TestC41_NoPluginOutlivesItsHost(t *testing.T) {
 			host, pid := startHost(t, hostPluginEnv+"=good", hostDirEnv+"="+shortDir(t))
 			require.NoError(t, host.Process.Signal(signal))
 			_ = host.Wait()
-			require.Eventually(t, func() bool { return !aliveProcess(pid) }, orphanTime, time.Millisecond)
+			require.Eventually(t, func() bool { return !aliveProcess(pid) }, patience, time.Millisecond)
 		})
 	}
 }
@@ -105,14 +108,14 @@ func TestC41_ManyHostsLeaveOnePlugin(t *testing.T) {
 	require.Eventually(t, func() bool {
 		left := processes("good")
 		return len(left) == 1 && left[0] == pid
-	}, orphanTime, 10*time.Millisecond, "exactly one process")
+	}, patience, 10*time.Millisecond, "exactly one process")
 	hosts, err := filepath.Glob(filepath.Join(dir, "host-*"))
 	require.NoError(t, err)
 	require.Len(t, hosts, 1, "what the dead left is swept")
 	require.Len(t, socketDirs(t, dir), 1)
 	require.NoError(t, host.Process.Kill())
 	_ = host.Wait()
-	require.Eventually(t, func() bool { return len(processes("good")) == 0 }, orphanTime, time.Millisecond)
+	require.Eventually(t, func() bool { return len(processes("good")) == 0 }, patience, time.Millisecond)
 }
 
 // TestC41_AnOrphanWritesNothing: its host dies while it writes once a millisecond.
@@ -129,7 +132,7 @@ func TestC41_AnOrphanWritesNothing(t *testing.T) {
 	require.NoError(t, host.Process.Kill())
 	_ = host.Wait()
 	dead := time.Now()
-	require.Eventually(t, func() bool { return !aliveProcess(pid) }, orphanTime, time.Millisecond)
+	require.Eventually(t, func() bool { return !aliveProcess(pid) }, patience, time.Millisecond)
 	writes, err := writesOf(file)
 	require.NoError(t, err)
 	for _, w := range writes {

@@ -82,6 +82,9 @@ func (p *Plugin) Close(ctx context.Context) error { return p.stop(ctx) }
 // the plugin's supervisor calls it.
 func (p *Plugin) publish(next *moment) {
 	next.changed = make(chan struct{})
+	if s := p.now.Load().session; s != nil && s != next.session {
+		s.end.Store(&next.err) // whoever was calling may look when the next one runs
+	}
 	last := p.now.Swap(next)
 	close(last.changed)
 	p.observer.StateChanged(next.state)

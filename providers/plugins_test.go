@@ -293,4 +293,4 @@ func aliveProcess(pid int) bool {
 	return ok && !strings.HasPrefix(after, "Z")
 }
 
-const patience = 20 * time.Second // for what takes milliseconds on a free machine
+const patience = time.Minute // for what takes milliseconds on a free machine

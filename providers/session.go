@@ -28,6 +28,16 @@ type session struct {
 
 	hits atomic.Int32    // calls that hit their deadline, in a row
 	hung chan<- *session // tells the supervisor; one slot
+
+	end atomic.Pointer[error] // why it is over, for its calls; nil while it isn't
+}
+
+// over says why no more calls are made with it; nil while they are.
+func (s *session) over() error {
+	if why := s.end.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // ended is closed when the process is gone; never in-process.

@@ -74,7 +74,9 @@ func TestC42_AHopelessPluginOpensTheBreaker(t *testing.T) {
 	state := p.State()
 	require.Equal(t, providers.Broken, state.Phase)
 	require.Contains(t, state.LastError, "no such region")
-	require.WithinDuration(t, time.Now().Add(time.Minute), state.RetryAt, 20*time.Second, "a minute, unevenly")
+	wait := state.RetryAt.Sub(state.Since)
+	require.LessOrEqual(t, wait, time.Minute)
+	require.GreaterOrEqual(t, wait, 48*time.Second, "a minute, unevenly")
 
 	began := time.Now()
 	_, err = p.Group("pool", "g").Status(within(t, patience))
@@ -85,24 +87,31 @@ func TestC42_AHopelessPluginOpensTheBreaker(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCallsWaitForARestartOnlyIfItCanHelp: with a start due in a second, one call
-// can wait for it and another can't.
-func TestCallsWaitForARestartOnlyIfItCanHelp(t *testing.T) {
-	f := newHost(t, providers.Timing{})
-	p := open(t, f, spec(t, "good"))
-	for range 2 { // the second restart comes after a second
-		pid := p.State().PID
-		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		require.Eventually(t, func() bool { return p.State().PID != pid }, patience, time.Millisecond)
-		if p.State().Phase == providers.Restarting && time.Until(p.State().RetryAt) > 200*time.Millisecond {
-			break
+// killUntilItWaits kills p's processes until it waits for a restart, for longer than
+// least: the first one comes at once.
+func killUntilItWaits(t *testing.T, p *providers.Plugin, least time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if s := p.State(); s.Phase == providers.Ready {
+			_ = syscall.Kill(s.PID, syscall.SIGKILL)
 		}
-		require.NoError(t, p.Ready(within(t, patience)))
-	}
-	require.Equal(t, providers.Restarting, p.State().Phase)
-	_, err := p.Group("a", "g").ListInstances(within(t, 100*time.Millisecond))
+		s := p.State()
+		return s.Phase == providers.Restarting && time.Until(s.RetryAt) > least
+	}, patience, time.Millisecond)
+}
+
+// TestCallsWaitForARestartOnlyIfItCanHelp: a call can wait for a start that is due in a
+// second, and not for one that is due in an hour.
+func TestCallsWaitForARestartOnlyIfItCanHelp(t *testing.T) {
+	s := spec(t, "good")
+	p := open(t, newHost(t, providers.Timing{Restart: time.Hour, Settle: time.Hour}), s)
+	killUntilItWaits(t, p, 2*patience)
+	_, err := p.Group("a", "g").ListInstances(within(t, patience))
 	require.ErrorContains(t, err, "restarting")
 	require.NotErrorIs(t, err, context.DeadlineExceeded, "it waited in vain")
+
+	p = open(t, newHost(t, providers.Timing{}), s)
+	killUntilItWaits(t, p, 0)
 	_, err = p.Group("a", "g").ListInstances(within(t, patience))
 	require.NoError(t, err)
 }
@@ -155,8 +164,8 @@ func TestC43_AStoppedPluginIsRestarted(t *testing.T) {
 	f := newHost(t, providers.Timing{Ping: 20 * time.Millisecond, PingAnswer: 500 * time.Millisecond})
 	p := open(t, f, spec(t, "good"))
 	pid := p.State().PID
-	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return p.State().Restarts == 1 && p.State().Phase == providers.Ready }, patience, 5*time.Millisecond)
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // on a busy machine its pings may have failed by now
+	require.Eventually(t, func() bool { return p.State().Restarts >= 1 && p.State().Phase == providers.Ready }, patience, 5*time.Millisecond)
 	require.Contains(t, p.State().LastError, "3 pings in a row failed")
 	require.False(t, aliveProcess(pid))
 }
@@ -169,9 +178,11 @@ func TestAStoppedPluginCanBeClosed(t *testing.T) {
 	requireNoProcess(t, "good")
 }
 
+// TestCloseInAHurry: the caller's end is the plugin's, which would answer nothing.
 func TestCloseInAHurry(t *testing.T) {
-	f := newHost(t, providers.Timing{})
+	f := newHost(t, providers.Timing{Close: time.Hour, Kill: time.Hour})
 	p := open(t, f, spec(t, "good"))
+	require.NoError(t, syscall.Kill(p.State().PID, syscall.SIGSTOP))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, p.Close(ctx), context.Canceled)
@@ -265,7 +276,7 @@ func TestWatchGoesOnAfterARestart(t *testing.T) {
 func TestObserverSeesTheLifeOfAPlugin(t *testing.T) {
 	var phases atomic.Pointer[[]providers.Phase]
 	phases.Store(&[]providers.Phase{})
-	host, err := providers.NewHost(providers.Options{Dir: shortDir(t), Observer: providers.Observer{
+	host, err := providers.NewHost(providers.Options{Dir: shortDir(t), Timing: patiently(providers.Timing{}), Observer: providers.Observer{
 		StateChanged: func(s providers.State) { // one goroutine: the supervisor's
 			next := append(*phases.Load(), s.Phase)
 			phases.Store(&next)

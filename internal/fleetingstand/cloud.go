@@ -20,6 +20,7 @@ type cloud struct {
 	Planted int    `json:"planted"` // ever
 	Calls   int    `json:"calls"`   // of Increase that were carried out
 	Inits   int    `json:"inits"`
+	Hangs   int    `json:"hangs"` // calls that hung
 	Faults  faults `json:"faults"`
 }
 

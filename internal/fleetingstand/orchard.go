@@ -111,6 +111,10 @@ func (o *orchard) serve(ctx context.Context, method string, request *dynamicpb.M
 	fault := in.Faults
 	switch method {
 	case fault.HangIn:
+		in.Hangs++
+		if err := o.mu.config.save(in); err != nil {
+			return err
+		}
 		o.mu.Unlock() // only this call hangs
 		select {
 		case <-ctx.Done():

@@ -90,15 +90,19 @@ func TestCallsWithoutAnAnswer(t *testing.T) {
 		require.Equal(t, 1, w.Live("linux"))
 	}
 	// On a socket it hangs until the caller has had enough.
-	c := migstub.New(migstub.Options{Faults: migstub.Faults{Calls: []migstub.CallFault{{Do: migstub.DoHang, Times: 1}, {Do: migstub.DoGarbage}}}})
-	server := httptest.NewServer(c)
-	defer server.Close()
+	serve := func(do migstub.Do) *httptest.Server {
+		server := httptest.NewServer(migstub.New(migstub.Options{Faults: migstub.Faults{Calls: []migstub.CallFault{{Do: do}}}}))
+		t.Cleanup(server.Close)
+		return server
+	}
+	server := serve(migstub.DoHang)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+zonal+"operations", nil)
 	require.NoError(t, err)
 	_, err = server.Client().Do(r) //nolint:bodyclose // there is no answer
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	server = serve(migstub.DoGarbage)
 	resp, err := server.Client().Get(server.URL + zonal + "operations")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, resp.StatusCode)

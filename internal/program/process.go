@@ -22,9 +22,12 @@ import (
 const (
 	// maxHandshakeBytes bounds the first line of a program's standard output [bytes].
 	maxHandshakeBytes = 16 << 10
-	// PipeGrace is how long the outputs of a dead program are read on. Something
+	// PipeGrace is how long the outputs of a dead program are waited for. Something
 	// that it started, and that is in no group of ours, may hold them for ever.
 	PipeGrace = 250 * time.Millisecond
+	// maxLateBytes bounds what is read of an output after that [bytes]: what a pipe holds,
+	// and not what somebody goes on writing.
+	maxLateBytes = 64 << 10
 )
 
 // Sink takes what a program says, from both of its outputs at a time.
@@ -120,7 +123,7 @@ func (p *Process) start() (stdout, stderr *os.File, err error) {
 	hello, line := io.Pipe()
 	p.hello = hello
 	p.read.Go(func() { p.readStdout(stdoutR, line) })
-	p.read.Go(func() { p.output.Drain(stderrR); _ = stderrR.Close() })
+	p.read.Go(func() { p.output.Drain(&outlet{File: stderrR}); _ = stderrR.Close() })
 	return stdoutR, stderrR, nil
 }
 
@@ -141,7 +144,7 @@ func (p *Process) await(stdout, stderr *os.File) {
 // would be nobody to read it, and a full pipe stops the program.
 func (p *Process) readStdout(stdout *os.File, hello *io.PipeWriter) {
 	defer func() { _ = stdout.Close() }()
-	lines := bufio.NewReaderSize(stdout, maxHandshakeBytes)
+	lines := bufio.NewReaderSize(&outlet{File: stdout}, maxHandshakeBytes)
 	line, _ := lines.ReadSlice('\n') // too long: no handshake, and go-plugin says so
 	p.mu.Lock()
 	p.mu.first = string(line)
@@ -177,14 +180,17 @@ func (p *Process) Await() {
 	}
 }
 
-// EndsWithin reports whether it is gone now or within d.
-func (p *Process) EndsWithin(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// EndsBefore reports whether it is gone now or before ctx ends.
+func (p *Process) EndsBefore(ctx context.Context) bool {
 	select {
 	case <-p.exited:
 		return true
-	case <-timer.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.exited: // both came while we could not look
+		return true
+	default:
 		return false
 	}
 }

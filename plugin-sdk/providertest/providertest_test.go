@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 func subject(p pluginsdk.Provider) providertest.Subject {
-	return providertest.Subject{Provider: p, Config: []byte(`{"region":"x"}`), Group: "g", MaxInstances: 3, Settle: time.Second, Metric: "queue"}
+	return providertest.Subject{Provider: p, Config: []byte(`{"region":"x"}`), Group: "g", MaxInstances: 3, Settle: time.Minute, Metric: "queue"}
 }
 
 func TestAGoodProviderPasses(t *testing.T) {
@@ -168,11 +168,11 @@ func TestWhatIsNotDeclaredMustBeRefused(t *testing.T) {
 // TestAProviderThatIgnoresItsContext doesn't hold up the suite, only itself.
 func TestAProviderThatIgnoresItsContext(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for 5 s of real time: what ignores its context never ends, which no bubble allows")
+		t.Skip("waits for 10 s of real time: what ignores its context never ends, which no bubble allows")
 	}
 	found, _ := check(t, subject(newMemory("status ignores its context", allCapabilities...)))
 	require.Equal(t, providertest.Failed, found["context_ends"].Outcome)
-	require.Contains(t, found["context_ends"].Detail, "Status goes on 5s after its context ended")
+	require.Contains(t, found["context_ends"].Detail, "Status goes on 10s after its context ended")
 }
 
 // TestAGroupInUseIsLeftAlone: the suite removes all that it finds.

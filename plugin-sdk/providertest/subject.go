@@ -133,7 +133,7 @@ type check struct {
 }
 
 // prompt is how soon a call returns when its context has ended.
-const prompt = 5 * time.Second
+const prompt = 10 * time.Second
 
 // perCall is how long a check's calls may take, apart from settling.
 const perCall = time.Minute

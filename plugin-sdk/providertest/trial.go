@@ -90,16 +90,19 @@ func in(all []pluginsdk.Instance, states ...pluginsdk.InstanceState) []string {
 }
 
 // settle waits until look is satisfied: it returns "" then, and else what is
-// missing. An error of look ends it.
+// missing. An error of look ends it. The last look begins after all of the time: a
+// machine that stands still is not the provider's.
 func (t *trial) settle(ctx context.Context, look func() (missing string, err error)) error {
-	every := min(max(t.Settle/100, 5*time.Millisecond), 5*time.Second)
+	const first = 5 * time.Millisecond
+	longest := min(max(t.Settle/100, first), 5*time.Second)
 	deadline := time.Now().Add(t.Settle)
-	for {
+	for every := first; ; every = min(2*every, longest) {
+		last := time.Now().After(deadline)
 		missing, err := look()
 		if err != nil || missing == "" {
 			return err
 		}
-		if time.Now().After(deadline) {
+		if last {
 			return fmt.Errorf("after %v: %s", t.Settle, missing)
 		}
 		select {
@@ -160,6 +163,11 @@ func promptly(what string, f func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(prompt):
+	}
+	select {
+	case err := <-done: // both came while we could not look
+		return err
+	default:
 		return fmt.Errorf("%s goes on %v after its context ended", what, prompt)
 	}
 }

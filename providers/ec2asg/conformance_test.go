@@ -51,7 +51,7 @@ func subject(t *testing.T, endpoint, queue string) providertest.Subject {
 		"region": "us-east-1", "endpoint": endpoint, "groups": []string{"linux"}, "notices_queue": queue,
 	})
 	require.NoError(t, err)
-	return providertest.Subject{Config: config, Group: "linux", MaxInstances: 3, Settle: 20 * time.Second}
+	return providertest.Subject{Config: config, Group: "linux", MaxInstances: 3, Settle: time.Minute}
 }
 
 // The plugin, in a process of its own and over the wire, keeps the contract on a cloud

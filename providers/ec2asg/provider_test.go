@@ -188,7 +188,9 @@ func TestCredentialsThatAreLate(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	profile := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(profile, []byte("[default]\ncredential_process = sleep 1\n"), 0o600))
+	script := filepath.Join(t.TempDir(), "credentials") // comes to no end before the test does
+	require.NoError(t, os.WriteFile(script, []byte("while test -e "+script+"; do sleep 0.05; done\n"), 0o600))
+	require.NoError(t, os.WriteFile(profile, []byte("[default]\ncredential_process = sh "+script+"\n"), 0o600))
 	t.Setenv("AWS_CONFIG_FILE", profile)
 	p := ec2asg.New()
 	require.NoError(t, p.Configure(t.Context(), []byte(`{"region": "us-east-1", "endpoint": "http://127.0.0.1:1", "groups": ["a"]}`)))

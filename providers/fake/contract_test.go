@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			providertest.Run(t, func(*testing.T) providertest.Subject {
 				return providertest.Subject{
-					Provider: fake.New(), Config: []byte(config), Group: "ci", MaxInstances: 4, Settle: 10 * time.Second,
+					Provider: fake.New(), Config: []byte(config), Group: "ci", MaxInstances: 4, Settle: time.Minute,
 				}
 			})
 		})
@@ -37,6 +37,6 @@ func TestPlugin(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	providertest.RunBinary(t, plugin, providertest.Subject{
-		Config: []byte(`{"groups": {"ci": {"boot": "0s", "max": 10}}}`), Group: "ci", MaxInstances: 4, Settle: 10 * time.Second,
+		Config: []byte(`{"groups": {"ci": {"boot": "0s", "max": 10}}}`), Group: "ci", MaxInstances: 4, Settle: time.Minute,
 	})
 }

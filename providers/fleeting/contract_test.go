@@ -3,14 +3,10 @@ package fleeting_test
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/spillway-ci/spillway/plugin-sdk/providertest"
 	"github.com/spillway-ci/spillway/providers/fleeting/wire"
 )
-
-// settle also sets how often the suite looks.
-const settle = 5 * time.Second
 
 // What users have: the built plugin in a process of its own, over a stand-in of each
 // shape in a process of its own.
@@ -39,7 +35,7 @@ func TestContractOverEveryShape(t *testing.T) {
 			s := newStandWith(t, c.shape, !c.plain, c.sets)
 			s.conf["heartbeat_interval"] = "30ms"
 			providertest.RunBinary(t, built.plugin, providertest.Subject{
-				Config: s.config(), Group: group, MaxInstances: 4, Settle: settle,
+				Config: s.config(), Group: group, MaxInstances: 4, Settle: within,
 			}, "FLEETINGSTAND="+c.shape, "PATH="+os.Getenv("PATH"))
 		})
 	}

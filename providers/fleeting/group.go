@@ -110,7 +110,7 @@ func (g *group) judge(ctx context.Context, what string, limit time.Duration, err
 	classified := g.callError(what, limit, err)
 	switch {
 	case status.Code(err) == codes.Unavailable:
-		if fate, died := g.child.Died(); died {
+		if fate, died := g.child.Died(ctx); died {
 			g.bury(fate)
 			return &pluginsdk.Error{Kind: pluginsdk.KindTransient, Message: what + ": the plugin died: " + g.clean(fate), Cause: err}
 		}
@@ -140,7 +140,7 @@ func (g *group) bury(why string) {
 // start starts the fleeting plugin and calls Init, unless it runs.
 func (g *group) start(ctx context.Context) error {
 	if g.child != nil && !g.child.Alive() {
-		fate, _ := g.child.Died()
+		fate, _ := g.child.Died(ctx)
 		g.bury(fate)
 	}
 	if g.child != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	within = 20 * time.Second // of what happens at once on an idle machine
+	within = time.Minute // of what happens at once on an idle machine
 	poll   = 5 * time.Millisecond
 	group  = "oaks"
 )
@@ -91,6 +91,7 @@ type cloud struct {
 	Planted int    `json:"planted"`
 	Calls   int    `json:"calls"`
 	Inits   int    `json:"inits"`
+	Hangs   int    `json:"hangs"`
 	Faults  faults `json:"faults"`
 }
 

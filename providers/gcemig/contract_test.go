@@ -31,7 +31,7 @@ func subject(t *testing.T, g migstub.GroupConfig, o migstub.Options) providertes
 		"project": "p", "endpoint": server.URL, "groups": []string{id}, "api_rate": 1000, "owner": "blue",
 	})
 	require.NoError(t, err)
-	return providertest.Subject{Config: config, Group: id, MaxInstances: 4, Settle: 20 * time.Second}
+	return providertest.Subject{Config: config, Group: id, MaxInstances: 4, Settle: time.Minute}
 }
 
 func TestContract(t *testing.T) {

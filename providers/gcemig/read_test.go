@@ -1,6 +1,7 @@
 package gcemig_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -214,10 +215,15 @@ func TestX07_AllPages(t *testing.T) {
 func TestX07_PagesWithoutEndAreAnError(t *testing.T) {
 	a := large()
 	a.endless = true
-	list, err := serve(t, a, "group-0").ListInstances(withDeadline(t, 300*time.Millisecond), "group-0")
-	require.Contains(t, []pluginsdk.Kind{pluginsdk.KindTransient, pluginsdk.KindThrottled}, pluginsdk.KindOf(err))
+	ctx, cancel := context.WithCancel(t.Context())
+	a.failFrom, a.fail = 10, func(_ http.ResponseWriter, r *http.Request) {
+		cancel() // its time is over
+		<-r.Context().Done()
+	}
+	list, err := serve(t, a, "group-0").ListInstances(ctx, "group-0")
+	require.ErrorIs(t, err, pluginsdk.ErrTransient)
 	require.Nil(t, list, "a part is no list")
-	require.Greater(t, a.calls.Load(), int64(2), "it followed the pages")
+	require.EqualValues(t, 10, a.calls.Load(), "it followed the pages")
 }
 
 func TestC35_AllPages(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 func running(t *testing.T, change map[string]any, command ...string) (*local.Provider, map[string]any) {
 	t.Helper()
 	group := map[string]any{"name": "linux", "max": 5, "command": command}
-	config := map[string]any{"groups": []any{group}, "work_dir": t.TempDir()}
+	config := map[string]any{"groups": []any{group}, "work_dir": t.TempDir(), "stop_grace": "1m"}
 	for k, v := range change {
 		if k == "stop_signal" {
 			group[k] = v
@@ -143,7 +143,7 @@ func TestContractOfCommands(t *testing.T) {
 func beside(t *testing.T, router string, r *sidecartest.Runner) *local.Provider {
 	t.Helper()
 	c := settings(t, build(t, "spillway-agent", "github.com/spillway-ci/spillway/cmd/agent"))
-	c["router"] = router
+	c["router"], c["stop_grace"] = router, "1m"
 	c["groups"] = []any{map[string]any{"name": "linux", "max": 1, "command": r.CommandAt("127.0.0.1:{metrics_port}"), "sidecar": true}}
 	return configured(t, c)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	pluginsdk "github.com/spillway-ci/spillway/plugin-sdk"
 )
 
 func TestCrashDelay(t *testing.T) {
@@ -49,6 +51,17 @@ func TestEarlyEndsAreCrashesAndAReplacementThatLivesIsNone(t *testing.T) {
 	end(crashWithin)
 	require.Zero(t, g.crashes)
 	require.Len(t, g.failures, 2, "an instance that lived and went is no failure")
+}
+
+func TestCloseHonoursItsDeadline(t *testing.T) {
+	p, _ := waiting(t, 1)
+	end := make(chan struct{})
+	p.instances.Go(func() { <-end }) // an instance that doesn't end
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, p.Close(ctx), pluginsdk.ErrTransient)
+	close(end)
+	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestFailuresAreBounded(t *testing.T) {

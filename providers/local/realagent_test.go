@@ -16,7 +16,8 @@ import (
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 )
 
-// router takes any machine in, gives it one job, and passes on what it says.
+// router takes any machine in, gives it one job, acknowledges what becomes of it, and
+// passes on what the machine says.
 type router struct {
 	runnerv1.UnimplementedRunnerServiceServer
 	script string
@@ -41,7 +42,16 @@ func (r *router) Connect(s runnerv1.RunnerService_ConnectServer) error {
 		if err != nil {
 			return err
 		}
-		r.said <- m
+		select {
+		case r.said <- m:
+		default: // nobody listens any more, and the agent is not to wait for that
+		}
+		if status := m.GetJobStatus(); status != nil {
+			ack := &runnerv1.StatusAck{JobId: status.GetJobId(), Attempt: status.GetAttempt()}
+			if err := s.Send(&runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_StatusAck{StatusAck: ack}}); err != nil {
+				return err
+			}
+		}
 		if !first {
 			continue
 		}
@@ -84,10 +94,11 @@ func TestRealAgent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED, with -short: builds the agent")
 	}
-	jobPID := filepath.Join(t.TempDir(), "pid")
-	r, address := startRouter(t, "setsid sleep 1000 & echo $! >"+jobPID+".new; mv "+jobPID+".new "+jobPID+"; sleep 1000")
+	jobPID, done := filepath.Join(t.TempDir(), "pid"), filepath.Join(t.TempDir(), "done")
+	r, address := startRouter(t, "setsid sleep 1000 >/dev/null 2>&1 & echo $! >"+jobPID+".new; mv "+jobPID+".new "+jobPID+
+		"; until test -e "+done+"; do sleep 0.05; done")
 	c := settings(t, build(t, "spillway-agent", "github.com/spillway-ci/spillway/cmd/agent"))
-	c["router"], c["stop_grace"] = address, "2s"
+	c["router"], c["stop_grace"] = address, "1m"
 	p := configured(t, c)
 	set(t, p, 1, 0)
 	id := awaitRunning(t, p, 1)[0].ID
@@ -100,6 +111,7 @@ func TestRealAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pluginsdk.Removed, results[0].Outcome)
 	r.wait(t, func(m *runnerv1.RunnerMessage) bool { return m.GetHeartbeat().GetDraining() })
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
 	awaitRunning(t, p, 0)
 	requireGone(t, pid)
 	left, err := os.ReadDir(c["work_dir"].(string))

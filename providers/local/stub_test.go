@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	within = 15 * time.Second // of what happens at once on an idle machine
+	within = time.Minute // of what happens at once on an idle machine
 	poll   = 5 * time.Millisecond
 )
 

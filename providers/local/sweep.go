@@ -106,21 +106,28 @@ const (
 	stateField   = 0
 	flagsField   = 9 - 3
 	startedField = 22 - 3
-	// The environment's bounds in memory: both 0 until execve has made it, and where we
-	// may not see them.
+	// The end of the program in memory: 0 until execve is done with all that follows, and 1
+	// or 0 where we may not see it.
+	endCodeField = 27 - 3
+	// The environment's bounds in memory: both 0 until execve begins to make it, both its
+	// start while it does, and 0 where we may not see them.
 	envStartField = 50 - 3
 	envEndField   = 51 - 3
 
 	kernelThread = 0x00200000 // PF_KTHREAD among the flags
 )
 
-// readStat reads "pid (name) state ppid pgrp …". The name may hold anything, so
-// what counts comes after the last parenthesis.
 func readStat(pid int) (s stat, ok bool) {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return stat{}, false
 	}
+	return parseStat(line)
+}
+
+// parseStat reads "pid (name) state ppid pgrp …". The name may hold anything, so
+// what counts comes after the last parenthesis.
+func parseStat(line []byte) (s stat, ok bool) {
 	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
 	if len(fields) <= envEndField {
 		return stat{}, false
@@ -129,6 +136,7 @@ func readStat(pid int) (s stat, ok bool) {
 	flags, flagsErr := strconv.ParseUint(string(fields[flagsField]), 10, 64)
 	started, startedErr := strconv.ParseUint(string(fields[startedField]), 10, 64)
 	s = stat{ended: state == 'Z' || state == 'X', kernel: flags&kernelThread != 0, started: started}
-	s.bare = string(fields[envStartField]) != "0" && bytes.Equal(fields[envStartField], fields[envEndField])
-	return s, flagsErr == nil && startedErr == nil
+	endCode, endCodeErr := strconv.ParseUint(string(fields[endCodeField]), 10, 64)
+	s.bare = endCode > 1 && string(fields[envStartField]) != "0" && bytes.Equal(fields[envStartField], fields[envEndField])
+	return s, flagsErr == nil && startedErr == nil && endCodeErr == nil
 }

@@ -53,7 +53,7 @@ func TestServesAFile(t *testing.T) {
 	go func() { ended <- run(ctx, &out, "--file", path) }()
 	require.Eventually(t, func() bool {
 		return regexp.MustCompile(`http://127\.0\.0\.1:\d+ serves 2 groups`).MatchString(out.String())
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 }

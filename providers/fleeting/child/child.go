@@ -33,8 +33,8 @@ const (
 	maxSocketBytes  = 107
 	socketNameBytes = len("/plugin-dir1234567890/plugin1234567890")
 	// deathNotice is how long a process may take to be seen dead after its connection
-	// broke.
-	deathNotice = 200 * time.Millisecond
+	// broke, on a machine that is busy.
+	deathNotice = 2 * time.Second
 )
 
 // Spec says how to start a program.
@@ -204,9 +204,12 @@ func (c *Child) Alive() bool {
 }
 
 // Died reports whether the process is gone, now or within the short time that it
-// may take to be seen after a connection broke, and how it ended.
-func (c *Child) Died() (fate string, died bool) {
-	if !c.process.EndsWithin(deathNotice) {
+// may take to be seen after a connection broke, and how it ended. ctx can only shorten
+// that.
+func (c *Child) Died(ctx context.Context) (fate string, died bool) {
+	ctx, cancel := context.WithTimeout(ctx, deathNotice)
+	defer cancel()
+	if !c.process.EndsBefore(ctx) {
 		return "", false
 	}
 	c.process.Await()

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	within = 15 * time.Second // of what happens at once on an idle machine
+	within = time.Minute // of what happens at once on an idle machine
 	poll   = 5 * time.Millisecond
 )
 
@@ -66,12 +66,15 @@ func TestStartsThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			noted := filepath.Join(t.TempDir(), "grandchild")
-			img := open(t, script(t, "sleep 1000 & echo $! >"+noted+"\n"+c.text))
+			img := open(t, script(t, "sleep 1000 & echo $! >"+noted+".new\nmv "+noted+".new "+noted+"\n"+c.text))
 			s := spec()
 			if name == "says nothing" {
 				s.StartTimeout = 200 * time.Millisecond
 			}
 			_, err := child.Start(t.Context(), img, s)
+			for ; !exists(noted) && s.StartTimeout < within; _, err = child.Start(t.Context(), img, s) {
+				s.StartTimeout *= 2 // the machine is too busy for so short a start
+			}
 			require.ErrorIs(t, err, child.ErrStart)
 			require.ErrorContains(t, err, c.want)
 			grandchild, err := os.ReadFile(noted)
@@ -81,6 +84,11 @@ func TestStartsThatFail(t *testing.T) {
 			require.Eventually(t, func() bool { return gone(pid) }, within, poll, "what it started is still there")
 		})
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func gone(pid int) bool {
