@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -31,7 +30,7 @@ func grpcurl(args []string) int {
 		fmt.Fprintln(os.Stderr, "the stand-in of grpcurl knows -plaintext and -d")
 		return 2
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := callByReflection(ctx, flags.Args(), *data); err != nil {
 		fmt.Fprintln(os.Stderr, err)

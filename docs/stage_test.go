@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 100 * time.Second
 	poll     = 20 * time.Millisecond
 )
 
@@ -221,7 +221,7 @@ func (s *stage) serve(config string) *fleet {
 func (s *stage) linux(sections string) string {
 	return fmt.Sprintf(`listen: {runners: "127.0.0.1:0", api: "127.0.0.1:0", metrics: "127.0.0.1:0"}
 tick: 200ms
-timeouts: {heartbeat_every: 500ms, silent: 3s}
+timeouts: {heartbeat_every: 500ms, silent: 15s}
 plugin_dir: bin/plugins
 providers: {cloud: {plugin: spillway-provider-fake, config: {groups: {linux: {max: 1}}}}}
 pools:

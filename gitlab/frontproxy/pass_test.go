@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/gitlab/frontproxy"
+	"github.com/spillway-ci/spillway/internal/peertest"
 )
 
 func TestAddressesAndHeadersArriveAsTheyWere(t *testing.T) {
@@ -269,14 +270,13 @@ func TestTheClientsHangUpReachesGitLab(t *testing.T) {
 	_ = resp.Body.Close()
 	select {
 	case <-gone:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("GitLab still works for a client that is gone")
 	}
 }
 
 func TestGitLabDownIsA502WithASentence(t *testing.T) {
-	s := newStand(t, http.NotFoundHandler())
-	s.gitlab.Close()
+	s := newStand(t, http.NotFoundHandler(), func(o *frontproxy.Options) { o.GitLab.Host = peertest.DeadAddress(t) })
 	for _, path := range []string{"/x?private_token=secret", "/api/v4/jobs/7"} {
 		a := s.do(http.MethodPut, path, `{"state":"success","token":"`+jobToken+`"}`)
 		require.Equal(t, http.StatusBadGateway, a.status)

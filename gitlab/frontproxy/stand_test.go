@@ -31,6 +31,9 @@ const (
 	jobToken    = "glcbt-jobsecret0000000000000"
 )
 
+// patience is for what must come, however busy the machine is.
+const patience = 90 * time.Second
+
 // book is a model of the store's book of routed jobs.
 type book struct {
 	sync.Mutex
@@ -183,6 +186,13 @@ func (c *contacts) Forget(hash string, system spillway.MachineID) {
 	c.Lock()
 	defer c.Unlock()
 	c.forgotten = append(c.forgotten, hash+" "+string(system))
+}
+
+// open is how many questions wait.
+func (c *contacts) open() int {
+	c.Lock()
+	defer c.Unlock()
+	return c.waiting
 }
 
 func (c *contacts) times(id spillway.MachineID) int {
@@ -346,13 +356,13 @@ func (s *stand) dial() (net.Conn, *bufio.Reader) {
 	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(s.t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	require.NoError(s.t, conn.SetDeadline(time.Now().Add(patience)))
 	return conn, bufio.NewReader(conn)
 }
 
 func (s *stand) eventually(check func() bool, text string) {
 	s.t.Helper()
-	require.Eventually(s.t, check, 20*time.Second, 2*time.Millisecond, text)
+	require.Eventually(s.t, check, patience, 2*time.Millisecond, text)
 }
 
 var errDown = errors.New("store is down")

@@ -37,7 +37,7 @@ func TestA06_AMachineWhoseTurnItIsNotIsToldThatThereIsNoJob(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, a.status)
 	require.Equal(t, "lu-1", a.header.Get("X-GitLab-Last-Update"), "its own, so that it misses nothing")
 	require.Equal(t, "turn of s_1\nwithheld s_1 spillover", s.log.all())
-	require.Zero(t, s.contacts.waiting)
+	require.Zero(t, s.contacts.open())
 }
 
 func TestA06_GitLabDoesNotHoldAQuestionBeforeWhichOthersMayGo(t *testing.T) {

@@ -118,12 +118,24 @@ func (w *whole) open() []store.RoutedJob {
 	return book.Machines[system].Open
 }
 
+// machine is the runner as it is registered, which is written beside what it asks; zero
+// before that.
+func (w *whole) machine() (m router.Machine) {
+	machines, err := w.store.Machines(w.t.Context())
+	require.NoError(w.t, err)
+	require.LessOrEqual(w.t, len(machines), 1)
+	if len(machines) > 0 {
+		m = machines[0]
+	}
+	return m
+}
+
 func (w *whole) enqueue(script string) int64 {
 	return w.gitlab.Enqueue(gitlabtest.JobSpec{Project: w.project, Script: []string{script}})
 }
 
 func (w *whole) wait(id int64, status string) gitlabtest.JobView {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	j, err := w.gitlab.Wait(ctx, id, status)
 	require.NoError(w.t, err)
@@ -140,11 +152,8 @@ func TestARunnerBehindTheProxy(t *testing.T) {
 	open := w.open()
 	require.Len(t, open, 1)
 	require.Equal(t, spillway.JobID(strconv.FormatInt(job, 10)), open[0].ID)
-	machines, err := w.store.Machines(t.Context())
-	require.NoError(t, err)
-	require.Len(t, machines, 1)
-	require.Equal(t, "i-1", machines[0].InstanceID)
-	require.True(t, machines[0].Connected)
+	require.Eventually(t, func() bool { return w.machine().InstanceID == "i-1" }, patience, 5*time.Millisecond)
+	require.True(t, w.machine().Connected)
 
 	w.order(true)
 	require.Len(t, w.open(), 1, "the order leaves what was begun")
@@ -152,7 +161,7 @@ func TestARunnerBehindTheProxy(t *testing.T) {
 	j := w.wait(job, "success")
 	require.Contains(t, j.Trace, "begun\nended\n")
 	require.Equal(t, string(system), j.SystemID)
-	require.Eventually(t, func() bool { return len(w.open()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.open()) == 0 }, patience, 5*time.Millisecond)
 }
 
 // TestACordonedRunnerGetsNothing: neither what waits nor what GitLab gave a moment ago.
@@ -161,18 +170,14 @@ func TestACordonedRunnerGetsNothing(t *testing.T) {
 	meanwhile := func() { w.order(true) }
 	w.between.Store(&meanwhile)
 	job := w.enqueue("true")
-	require.Eventually(t, func() bool { j, _ := w.gitlab.Job(job); return j.Kept > 0 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { j, _ := w.gitlab.Job(job); return j.Kept > 0 }, patience, 5*time.Millisecond)
 	require.Empty(t, w.open())
 
 	asked := w.asked.Load()
 	second := w.enqueue("true")
-	books := func() time.Time {
-		machines, err := w.store.Machines(t.Context())
-		require.NoError(t, err)
-		return machines[0].HeardAt
-	}
-	before := books()
-	require.Eventually(t, func() bool { return books().After(before) }, 20*time.Second, 20*time.Millisecond, "it goes on asking")
+	require.Eventually(t, func() bool { return w.machine().ID == system }, patience, 5*time.Millisecond)
+	before := w.machine().HeardAt
+	require.Eventually(t, func() bool { return w.machine().HeardAt.After(before) }, patience, 20*time.Millisecond, "it goes on asking")
 	require.Equal(t, asked, w.asked.Load(), "and GitLab isn't asked for it")
 	j, _ := w.gitlab.Job(second)
 	require.Equal(t, "pending", j.Status)

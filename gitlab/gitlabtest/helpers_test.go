@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what has to happen.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // lab is a GitLab that serves, with one project.
 type lab struct {

@@ -2,6 +2,8 @@ package gitlabtest_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,13 +102,15 @@ func TestAJobThatGitLabEndsIsLeft(t *testing.T) {
 func TestQuitLetsJobsFinish(t *testing.T) {
 	l := newLab(t, gitlabtest.Options{})
 	_, token := l.AddRunner(gitlabtest.RunnerSpec{RunUntagged: true})
-	first := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{"sleep 0.5", "echo done"}})
+	gate := filepath.Join(t.TempDir(), "gate")
+	first := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{"until [ -e " + gate + " ]; do sleep 0.02; done"}})
 	second := l.Enqueue(gitlabtest.JobSpec{Project: l.project})
 	r := l.runner(token, nil)
 	_, err := l.Wait(l.ctx(), first, gitlabtest.Running)
 	require.NoError(t, err)
 
 	r.Quit()
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	_, err = l.Wait(l.ctx(), first, gitlabtest.Success)
 	require.NoError(t, err)
 	require.Equal(t, gitlabtest.Pending, l.view(second).Status)
@@ -116,7 +120,7 @@ func TestQuitLetsJobsFinish(t *testing.T) {
 func TestAFullRunnerDoesNotAsk(t *testing.T) {
 	l := newLab(t, gitlabtest.Options{})
 	_, token := l.AddRunner(gitlabtest.RunnerSpec{RunUntagged: true})
-	gate := t.TempDir() + "/gate"
+	gate := filepath.Join(t.TempDir(), "gate")
 	id := l.Enqueue(gitlabtest.JobSpec{Project: l.project, Script: []string{"until [ -e " + gate + " ]; do sleep 0.02; done"}})
 	r := l.runner(token, nil)
 	_, err := l.Wait(l.ctx(), id, gitlabtest.Running)

@@ -35,14 +35,23 @@ func (w *whole) undelivered() (who route.Caller, request []byte, id int64, job [
 	return who, request, id, answer.Body
 }
 
+// offered offers a job until it is taken over: a desk that is slow to get its lease from
+// the store refuses, and nothing has happened then.
+func (w *whole) offered(job []byte, who route.Caller) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.desk.Offer(w.t.Context(), job, who) }, patience, 5*time.Millisecond)
+}
+
 // Nobody has asked for a router yet: the first who asks GitLab directly has it.
 func TestAnOfferedJobIsTakenByWhoAsksNext(t *testing.T) {
 	w := newWhole(t, "grpc", 0)
 	who, request, id, job := w.undelivered()
-	require.True(t, w.desk.Offer(t.Context(), job, who))
+	w.offered(job, who)
 	require.Eventually(t, func() bool { return len(w.desk.Held()) == 1 }, patience, 5*time.Millisecond)
 	var got []byte
-	require.True(t, w.desk.Take(t.Context(), who, request, func(b []byte) error { got = b; return nil }))
+	require.Eventually(t, func() bool {
+		return w.desk.Take(t.Context(), who, request, func(b []byte) error { got = b; return nil })
+	}, patience, 5*time.Millisecond)
 	require.Equal(t, string(job), string(got))
 	require.Contains(t, string(got), fmt.Sprintf(`"id":%d`, id))
 	books, err := w.store.Routed(t.Context(), "linux", true)
@@ -55,7 +64,7 @@ func TestAnOfferedJobGoesToWhoWaits(t *testing.T) {
 	who, _, id, job := w.undelivered()
 	runner := w.runner("s_two")
 	require.Eventually(t, func() bool { return runner.Stats().GetJobs > 0 }, patience, 5*time.Millisecond)
-	require.True(t, w.desk.Offer(t.Context(), job, who))
+	w.offered(job, who)
 	view := w.succeed(id)
 	require.Equal(t, 1, count(view, gitlabtest.Running))
 }

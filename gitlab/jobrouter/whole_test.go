@@ -31,7 +31,7 @@ var (
 	_ jobrouter.Contacts = (*route.Contacts)(nil)
 )
 
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 // whole is a GitLab, a store and a job router, with nothing made up but the GitLab.
 type whole struct {

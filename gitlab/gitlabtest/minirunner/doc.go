@@ -8,7 +8,7 @@
 // turns itself off for an hour after three unhealthy answers in a row. Jobs are run
 // with sh, for real: PUT running, the trace by PATCH, and PUT of the end.
 //
-// The times are those of gitlab-runner; [Times.Scaled] shortens them all.
+// The times are those of gitlab-runner; [Times.Scaled] shortens them.
 //
 // It fetches no sources, caches nothing, uploads no artifacts and isolates nothing.
 package minirunner

@@ -37,15 +37,22 @@ func GitLabTimes() Times {
 	}
 }
 
+// leastFinalUpdate is what an aborted job may take to report however fast its runner is
+// otherwise: a busy machine is not faster, and what is not reported runs for ever.
+const leastFinalUpdate = 10 * time.Second
+
 // Scaled is t with every time multiplied: by 0.01 for a runner that is a hundred
-// times as fast.
+// times as fast. FinalUpdateMost, which nobody waits for where GitLab answers, is left
+// long enough.
 func (t Times) Scaled(by float64) Times {
+	least := min(t.FinalUpdateMost, leastFinalUpdate)
 	for _, d := range []*time.Duration{
 		&t.Check, &t.Discovery, &t.BreakerGrace, &t.BreakerOpen, &t.Unhealthy, &t.RetryMin, &t.RetryMax,
 		&t.Update, &t.Touch, &t.FinalRetry, &t.CancelGrace, &t.FinalUpdateMost,
 	} {
 		*d = max(time.Duration(float64(*d)*by), time.Millisecond)
 	}
+	t.FinalUpdateMost = max(t.FinalUpdateMost, least)
 	return t
 }
 

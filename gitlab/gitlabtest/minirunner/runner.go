@@ -121,9 +121,19 @@ func (r *Runner) ask(ctx, jobCtx context.Context) {
 	}
 }
 
+// quits reports whether Quit was called: Run may hear of it later than somebody asks.
+func (r *Runner) quits() bool {
+	select {
+	case <-r.quit:
+		return true
+	default:
+		return false
+	}
+}
+
 // takeOne reports whether it has got a job. Without a free place it does not ask.
 func (r *Runner) takeOne(ctx, jobCtx context.Context) bool {
-	if ctx.Err() != nil || !r.health.well() {
+	if ctx.Err() != nil || r.quits() || !r.health.well() {
 		return false
 	}
 	select {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"syscall"
@@ -18,7 +19,7 @@ import (
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
 )
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // asItself makes this test binary the program.
 const asItself = "MINIRUNNERD_AS_ITSELF"
@@ -50,6 +51,18 @@ func (p *process) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.stderr.String()
+}
+
+// says waits until something is logged: what the process has written may come later than
+// what it has done.
+func (p *process) says(t *testing.T, pattern string) (found []string) {
+	t.Helper()
+	compiled := regexp.MustCompile(pattern)
+	require.Eventually(t, func() bool {
+		found = compiled.FindStringSubmatch(p.log())
+		return found != nil
+	}, patience, 5*time.Millisecond, "%s is not said", pattern)
+	return found
 }
 
 func start(t *testing.T, token string, args ...string) *process {
@@ -103,18 +116,20 @@ func within(t *testing.T) context.Context {
 
 func TestQUITFinishesTheJob(t *testing.T) {
 	g, url, token, project := lab(t)
-	id := g.Enqueue(gitlabtest.JobSpec{Project: project, Script: []string{"sleep 0.5", `echo "token: [$GITLAB_RUNNER_TOKEN]"`}})
+	gate := filepath.Join(t.TempDir(), "gate")
+	id := g.Enqueue(gitlabtest.JobSpec{Project: project, Script: []string{"until [ -e " + gate + " ]; do sleep 0.02; done", `echo "token: [$GITLAB_RUNNER_TOKEN]"`}})
 	p := start(t, token, "--url", url, "--time-scale", "0.02", "--system-id", "s_d", "--labels", "a=b,c=d", "--listen-metrics", "127.0.0.1:0", "--work-dir", t.TempDir())
 	_, err := g.Wait(within(t), id, gitlabtest.Running)
 	require.NoError(t, err)
-	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.log())
-	require.NotNil(t, address, p.log())
+	address := p.says(t, `address=(\S+)`)
 	response, err := http.Get("http://" + address[1] + "/metrics")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, http.StatusOK, response.StatusCode)
 
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGQUIT))
+	p.says(t, "no new jobs from now on")
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	require.Equal(t, exitLeft, p.exit(t), p.log())
 	v, _ := g.Job(id)
 	require.Equal(t, gitlabtest.Success, v.Status)
@@ -126,7 +141,7 @@ func TestQUITFinishesTheJob(t *testing.T) {
 
 func TestTERMCutsTheJob(t *testing.T) {
 	g, url, token, project := lab(t)
-	id := g.Enqueue(gitlabtest.JobSpec{Project: project, Script: []string{"sleep 60"}})
+	id := g.Enqueue(gitlabtest.JobSpec{Project: project, Script: []string{"sleep 600"}})
 	p := start(t, token, "--url", url, "--time-scale", "0.02", "--work-dir", t.TempDir())
 	_, err := g.Wait(within(t), id, gitlabtest.Running)
 	require.NoError(t, err)
