@@ -47,6 +47,7 @@ type Dispatcher struct {
 	counts   counts
 	signals  signals
 	upkeep   upkeep
+	still    standstill
 	tunnels  tunnels                    // has a lock of its own
 	admitted map[spillway.JobClass]bool // whether a class's jobs need nobody's approval
 }
@@ -253,14 +254,24 @@ func (d *Dispatcher) listen() {
 
 // act does what is due and returns how long nothing else will be.
 func (d *Dispatcher) act(now time.Time) time.Duration {
-	d.sweep(now)
+	hearing := d.still.rest(now)
+	if hearing == 0 {
+		d.sweep(now)
+	}
 	next := d.plan(now)
+	if hearing > 0 {
+		next = hearing // what is due by then is due for long
+	} else {
+		next = min(next, d.keepClaims(now))
+	}
 	for _, rest := range []time.Duration{
-		d.writeOutcomes(now), d.countQueue(now), d.writeRecords(now), d.keepClaims(now), d.flushAcks(now), d.followRemote(now),
+		d.writeOutcomes(now), d.countQueue(now), d.writeRecords(now), d.flushAcks(now), d.followRemote(now),
 	} {
 		next = min(next, rest)
 	}
-	return max(next, 0)
+	next = max(next, 0)
+	d.still.due = now.Add(next)
+	return next
 }
 
 // handle takes one event in.

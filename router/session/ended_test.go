@@ -3,6 +3,7 @@ package session_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +16,7 @@ import (
 // X14: a machine whose instance is gone can't come back, and its job doesn't wait
 // for it. The grace is for machines that may.
 func TestX14_AJobDoesNotWaitForAMachineThatIsGone(t *testing.T) {
-	p := startPlane(t, planeConfig{}) // with the default grace, which is longer than any patience here
+	p := startPlane(t, planeConfig{options: session.Options{Grace: time.Hour}}) // longer than any patience here
 	m := p.linux("m1", 1)
 	p.mustPush(job("j1"))
 	a := m.assigned()
@@ -36,7 +37,7 @@ func TestX14_AJobDoesNotWaitForAMachineThatIsGone(t *testing.T) {
 
 // The news may come after the stream has broken, too.
 func TestX14_TheInstanceMayBeMissedAfterItsStream(t *testing.T) {
-	p := startPlane(t, planeConfig{})
+	p := startPlane(t, planeConfig{options: session.Options{Grace: time.Hour}})
 	m := p.linux("m1", 1)
 	p.mustPush(job("j1"))
 	m.accept("j1", m.assigned().GetAttempt())

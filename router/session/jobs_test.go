@@ -3,11 +3,15 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/spillway-ci/spillway"
@@ -94,7 +98,65 @@ func TestPushIsPipelined(t *testing.T) {
 		jobs[i] = job(fmt.Sprintf("j%d", i))
 	}
 	p.mustPush(jobs...)
-	require.Less(t, p.seen.times("pushed"), len(jobs)/4, "many jobs go into one call of the store")
+}
+
+// waiting is a store that takes nothing before it is let.
+type waiting struct {
+	*store.Store
+
+	let    chan struct{}
+	pushes atomic.Int32
+}
+
+func (w *waiting) Push(ctx context.Context, jobs []spillway.Job) ([]store.PushOutcome, error) {
+	w.pushes.Add(1)
+	<-w.let
+	return w.Store.Push(ctx, jobs)
+}
+
+// pushedAtOnce is a stream on which jobs are there before the store answers for the first.
+type pushedAtOnce struct {
+	grpc.ServerStream
+
+	ctx  context.Context
+	jobs []*typesv1.Job
+	all  func() // is called when all were taken in
+	acks []*jobsv1.PushResponse
+}
+
+func (s *pushedAtOnce) Context() context.Context { return s.ctx }
+
+func (s *pushedAtOnce) Recv() (*jobsv1.PushRequest, error) {
+	if len(s.jobs) == 0 {
+		s.all()
+		return nil, io.EOF
+	}
+	next := &jobsv1.PushRequest{Job: s.jobs[0]}
+	s.jobs = s.jobs[1:]
+	return next, nil
+}
+
+func (s *pushedAtOnce) Send(m *jobsv1.PushResponse) error {
+	s.acks = append(s.acks, m)
+	return nil
+}
+
+// What comes while the store is asked goes into one call, and is acknowledged in order.
+func TestJobsThatComeMeanwhileGoIntoOneCall(t *testing.T) {
+	w := &waiting{let: make(chan struct{})}
+	p := startPlane(t, planeConfig{wrap: func(s *store.Store) fullStore { w.Store = s; return w }})
+	s := &pushedAtOnce{ctx: t.Context(), all: func() { close(w.let) }}
+	for i := range 500 {
+		s.jobs = append(s.jobs, job(fmt.Sprintf("j%d", i)))
+	}
+	pushed := s.jobs
+	require.NoError(t, session.NewJobs(p.dispatcher, w, w, nil).Push(s))
+	require.LessOrEqual(t, w.pushes.Load(), int32(2), "what was there at first, and all the rest")
+	require.Len(t, s.acks, len(pushed))
+	for i, ack := range s.acks {
+		require.Equal(t, pushed[i].GetId(), ack.GetJobId())
+		require.Equal(t, jobsv1.PushStatus_PUSH_STATUS_ACCEPTED, ack.GetStatus())
+	}
 }
 
 func TestPushWhileTheStoreIsAway(t *testing.T) {
@@ -124,17 +186,19 @@ func TestAFullRunnerRefusesAndAnotherTakesTheJob(t *testing.T) { // A5
 }
 
 func TestAJobThatNobodyAcceptsGoesToAnother(t *testing.T) {
-	p := startPlane(t, planeConfig{options: session.Options{Timeouts: router.Timeouts{Assigned: 100 * time.Millisecond}}})
-	mute := p.linux("m1", 1)
-	p.mustPush(job("j1"))
-	a := mute.assigned()
-	other := p.linux("m2", 1)
-	b := other.assigned()
-	require.Equal(t, a.GetAttempt()+1, b.GetAttempt())
-	mute.accept("j1", a.GetAttempt()) // too late
-	require.Equal(t, "j1", expect(mute, (*runnerv1.RouterMessage).GetCancelJob).GetJobId())
-	other.finish("j1", b.GetAttempt())
-	p.waitFor("j1", completed)
+	synctest.Test(t, func(t *testing.T) {
+		p := startPlane(t, planeConfig{bubble: true, options: session.Options{Timeouts: router.Timeouts{Assigned: 100 * time.Millisecond}}})
+		mute := p.linux("m1", 1)
+		p.mustPush(job("j1"))
+		a := mute.assigned()
+		other := p.linux("m2", 1)
+		b := other.assigned()
+		require.Equal(t, a.GetAttempt()+1, b.GetAttempt())
+		mute.accept("j1", a.GetAttempt()) // too late
+		require.Equal(t, "j1", expect(mute, (*runnerv1.RouterMessage).GetCancelJob).GetJobId())
+		other.finish("j1", b.GetAttempt())
+		p.waitFor("j1", completed)
+	})
 }
 
 func TestCancel(t *testing.T) {
@@ -165,7 +229,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestACancelOnAnotherReplicaReachesTheMachine(t *testing.T) {
-	p := startPlane(t, planeConfig{options: session.Options{ClaimTTL: 600 * time.Millisecond}})
+	p := startPlane(t, planeConfig{options: session.Options{RenewEvery: 200 * time.Millisecond}})
 	q := startPlane(t, planeConfig{store: p.store, options: session.Options{Replica: "replica-2"}})
 	r := p.linux("m1", 1)
 	p.mustPush(job("j1"))
@@ -289,21 +353,33 @@ func TestWatchOfEverything(t *testing.T) {
 }
 
 func TestASlowWatcherIsEnded(t *testing.T) {
-	p := startPlane(t, planeConfig{})
+	ended := make(chan struct{})
+	p := startPlane(t, planeConfig{server: []grpc.ServerOption{
+		grpc.StreamInterceptor(func(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if info.FullMethod == jobsv1.JobService_Watch_FullMethodName {
+				defer close(ended)
+			}
+			return next(srv, rpc)
+		}),
+	}})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	watch, err := p.jobs.Watch(ctx, &jobsv1.WatchRequest{})
 	require.NoError(t, err)
-	big := func(i int) *typesv1.Job {
-		j := job(fmt.Sprintf("j%d", i))
-		j.Name = strings.Repeat("n", spillway.MaxJobNameBytes)
-		return j
+	for i, over := 0, false; !over; i++ { // nobody reads meanwhile
+		require.NoError(t, ctx.Err(), "it is kept")
+		jobs := make([]*typesv1.Job, 500)
+		for k := range jobs {
+			jobs[k] = job(fmt.Sprintf("j%d-%d", i, k))
+			jobs[k].Name = strings.Repeat("n", spillway.MaxJobNameBytes)
+		}
+		p.mustPush(jobs...)
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
 	}
-	jobs := make([]*typesv1.Job, 4000)
-	for i := range jobs {
-		jobs[i] = big(i)
-	}
-	p.mustPush(jobs...) // nobody reads meanwhile
 	for err == nil {
 		_, err = watch.Recv()
 	}

@@ -113,9 +113,9 @@ func (c *cluster) addr(rng *rand.Rand) string {
 	return c.live[rng.IntN(len(c.live))].addr
 }
 
-// weather lets calls of the store fail now and then, and planes die.
+// weather lets calls of the store fail now and then, and planes die, one at least.
 func (c *cluster) weather(until time.Time) {
-	for time.Now().Before(until) {
+	for first := c.made; time.Now().Before(until) || c.made == first; {
 		c.mu.Lock()
 		for _, h := range c.ill {
 			h.away.Store(c.rng.IntN(3) == 0)
@@ -177,8 +177,9 @@ func (f *follower) oneStream(ctx context.Context) {
 	f.streams++
 	conn := dialTo(f.c.t, f.c.addr(f.rng))
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(30+f.rng.IntN(400))*time.Millisecond)
-	defer cancel() // in the middle of whatever comes
+	// In the middle of whatever comes; on a busy machine nothing might ever come in time.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(30+f.rng.IntN(400)+10*f.streams)*time.Millisecond)
+	defer cancel()
 	rpc, err := jobsv1.NewJobServiceClient(conn).Push(ctx)
 	if err != nil {
 		return

@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,25 +33,28 @@ func (p *plane) member(pool, id string) *runner {
 }
 
 func TestA6_AFreePlaceOfABetterPoolAtAnotherReplicaGoesFirst(t *testing.T) {
-	s, err := store.OpenEmbedded()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	here := rankedPools(0)
-	here.Replica = "replica-1"
-	one := startPlane(t, planeConfig{store: s, options: here})
-	spot := one.member("spot", "s1")
-	one.machine("s1", func(m *router.Machine) bool { return m.Connected })
-	there := rankedPools(0)
-	there.Replica = "replica-2"
-	two := startPlane(t, planeConfig{store: s, options: there})
-	warm := two.member("warm", "w1")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := store.OpenEmbedded()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		here := rankedPools(0)
+		here.Replica = "replica-1"
+		one := startPlane(t, planeConfig{bubble: true, store: s, options: here})
+		spot := one.member("spot", "s1")
+		one.machine("s1", func(m *router.Machine) bool { return m.Connected })
+		there := rankedPools(0)
+		there.Replica = "replica-2"
+		two := startPlane(t, planeConfig{bubble: true, store: s, options: there})
+		warm := two.member("warm", "w1")
+		synctest.Wait() // it has read what the other one has
 
-	two.mustPush(job("j1"))
-	require.Equal(t, "j1", spot.assigned().GetJob().GetId(), "pushed where only the other pool has a place")
-	spot.accept("j1", 1)
-	one.machine("s1", func(m *router.Machine) bool { return m.Assigned == 1 })
-	two.mustPush(job("j2"))
-	require.Equal(t, "j2", warm.assigned().GetJob().GetId(), "the better pool is full everywhere")
+		two.mustPush(job("j1"))
+		require.Equal(t, "j1", spot.assigned().GetJob().GetId(), "pushed where only the other pool has a place")
+		spot.accept("j1", 1)
+		one.machine("s1", func(m *router.Machine) bool { return m.Assigned == 1 })
+		two.mustPush(job("j2"))
+		require.Equal(t, "j2", warm.assigned().GetJob().GetId(), "the better pool is full everywhere")
+	})
 }
 
 func TestSignalsCountTheMachinesOfOtherReplicas(t *testing.T) {
@@ -66,26 +70,30 @@ func TestSignalsCountTheMachinesOfOtherReplicas(t *testing.T) {
 }
 
 func TestA6_TheMachineIsToldWhyAndForHowLong(t *testing.T) {
-	p := startPlane(t, planeConfig{options: rankedPools(30 * time.Second)})
-	p.dispatcher.SetRoom(map[string]router.Room{"spot": {Jobs: 1, At: time.Now()}})
-	warm := p.member("warm", "w1")
-	p.mustPush(job("j1"))
-	warm.heartbeat(0, false)
-	wait := expect(warm, (*runnerv1.RouterMessage).GetWait)
-	require.Equal(t, router.WaitSpillover, wait.GetReason())
-	require.Positive(t, wait.GetRetryAfter().AsDuration())
-	require.LessOrEqual(t, wait.GetRetryAfter().AsDuration(), 30*time.Second)
-	require.False(t, warm.assignedBeforeAnswer())
+	synctest.Test(t, func(t *testing.T) {
+		p := startPlane(t, planeConfig{bubble: true, options: rankedPools(30 * time.Second)})
+		p.dispatcher.SetRoom(map[string]router.Room{"spot": {Jobs: 1, At: time.Now()}})
+		warm := p.member("warm", "w1")
+		synctest.Wait() // a queue that is counted while the job comes may have it twice, or not at all
+		p.mustPush(job("j1"))
+		synctest.Wait() // who is to have it has been thought of
+		warm.heartbeat(0, false)
+		wait := expect(warm, (*runnerv1.RouterMessage).GetWait)
+		require.Equal(t, router.WaitSpillover, wait.GetReason())
+		require.Positive(t, wait.GetRetryAfter().AsDuration())
+		require.LessOrEqual(t, wait.GetRetryAfter().AsDuration(), 30*time.Second)
+		require.False(t, warm.assignedBeforeAnswer())
 
-	record, err := p.store.Get(context.Background(), "j1")
-	require.NoError(t, err)
-	choice, err := p.dispatcher.ExplainChoice(context.Background(), &record.Job)
-	require.NoError(t, err)
-	require.Equal(t, []router.Outcome{router.OutcomeGrowing, router.OutcomeWaits}, []router.Outcome{choice.Pools[0].Outcome, choice.Pools[1].Outcome})
-	require.Equal(t, record.Job.SubmittedAt.Add(30*time.Second), choice.Pools[1].Until)
+		record, err := p.store.Get(context.Background(), "j1")
+		require.NoError(t, err)
+		choice, err := p.dispatcher.ExplainChoice(context.Background(), &record.Job)
+		require.NoError(t, err)
+		require.Equal(t, []router.Outcome{router.OutcomeGrowing, router.OutcomeWaits}, []router.Outcome{choice.Pools[0].Outcome, choice.Pools[1].Outcome})
+		require.Equal(t, record.Job.SubmittedAt.Add(30*time.Second), choice.Pools[1].Until)
 
-	p.dispatcher.SetRoom(nil) // it can't grow any more
-	require.Equal(t, "j1", warm.assigned().GetJob().GetId())
+		p.dispatcher.SetRoom(nil) // it can't grow any more
+		require.Equal(t, "j1", warm.assigned().GetJob().GetId())
+	})
 }
 
 func TestA6_AJobSpillsOverWhenItHasWaited(t *testing.T) {
