@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
@@ -17,22 +15,25 @@ import (
 
 // A job that may not go on without a router ends; others go on.
 func TestJobOfAnotherCellEndsWithoutARouter(t *testing.T) {
-	told := filepath.Join(t.TempDir(), "told")
-	r := startRouter(t)
+	dir := t.TempDir()
+	ready, told := filepath.Join(dir, "ready"), filepath.Join(dir, "told")
+	exists := func(path string) func() bool {
+		return func() bool { _, err := os.Stat(path); return err == nil }
+	}
+	r := startRouterToReturn(t)
 	startAgent(t, r)
 	s, _ := r.accept(t)
 	s.assign(t, "own", 1, script("sleep 1000"))
 	s.begun(t)
 	s.send(t, &runnerv1.RouterMessage{Message: &runnerv1.RouterMessage_Assign{Assign: &runnerv1.Assign{
-		Job: named("theirs", script("trap 'touch %s; exit 1' TERM; while :; do sleep 0.02; done", told)), Attempt: 1,
+		Job: named("theirs", script("trap 'touch %s; exit 1' TERM; : >%s; while :; do sleep 0.02; done", told, ready)), Attempt: 1,
 		AloneFor: durationpb.New(300 * time.Millisecond),
 	}}})
 	s.begun(t)
-	address := r.address
-	s.end <- status.Error(codes.Unavailable, "going away")
+	require.Eventually(t, exists(ready), within, 10*time.Millisecond)
 	r.server.Stop()
-	require.Eventually(t, func() bool { _, err := os.Stat(told); return err == nil }, within, 10*time.Millisecond)
-	r.listen(t, address)
+	require.Eventually(t, exists(told), within, 10*time.Millisecond)
+	r.listen(t, r.address)
 	s, register := r.accept(t)
 	require.Len(t, register.GetRunning(), 2, "the ended one is answered for until its result is stored")
 	got := s.result(t)

@@ -218,7 +218,12 @@ func TestASidecarThatIsToldToLeave(t *testing.T) {
 
 func TestARunnerOfOursThatTakesTooLong(t *testing.T) {
 	r := startRouter(t)
-	b, m := startBeside(t, r, func(o *agent.Options) { o.Beside.(*besideUs).ours, o.DrainTimeout = true, 50*time.Millisecond })
+	b, m := startBeside(t, r, func(o *agent.Options) {
+		beside := o.Beside.(*besideUs)
+		// The agent may leave before it hears of the last one.
+		beside.ours, beside.states = true, make(chan sidecar.State, 2)
+		o.DrainTimeout = 50 * time.Millisecond
+	})
 	b.states <- serves(1)
 	r.accept(t)
 	close(m.drain)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/spillway-ci/spillway/agent"
+	"github.com/spillway-ci/spillway/internal/peertest"
 	runnerv1 "github.com/spillway-ci/spillway/proto/spillway/runner/v1"
 	typesv1 "github.com/spillway-ci/spillway/proto/spillway/types/v1"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	token = "runner-token-for-tests"
 	// within bounds what happens at once on an idle machine.
-	within = 10 * time.Second
+	within = 80 * time.Second
 	// beatEvery is short, so that a heartbeat is never waited for long.
 	beatEvery = 20 * time.Millisecond
 )
@@ -40,6 +41,15 @@ func startRouter(t *testing.T) *router {
 	t.Helper()
 	r := &router{streams: make(chan *stream, 16)}
 	r.listen(t, "127.0.0.1:0")
+	return r
+}
+
+// startRouterToReturn is startRouter for a test that has it go away and come back: its port
+// is none that an outgoing connection could have taken by then.
+func startRouterToReturn(t *testing.T) *router {
+	t.Helper()
+	r := &router{address: peertest.FreeAddress(t), streams: make(chan *stream, 16)}
+	r.listen(t, r.address)
 	return r
 }
 
@@ -140,6 +150,14 @@ func until[T any](t *testing.T, s *stream, pick func(*runnerv1.RunnerMessage) (T
 	}
 	require.FailNow(t, "the agent never said it")
 	panic("unreachable")
+}
+
+// resultOf waits for the result of a job, past those of others that are said again.
+func (s *stream) resultOf(t *testing.T, id string) *runnerv1.JobStatus {
+	t.Helper()
+	return until(t, s, func(m *runnerv1.RunnerMessage) (*runnerv1.JobStatus, bool) {
+		return m.GetJobStatus(), m.GetJobStatus().GetResult() != nil && m.GetJobStatus().GetJobId() == id
+	})
 }
 
 func (s *stream) result(t *testing.T) *runnerv1.JobStatus {

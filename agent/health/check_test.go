@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-ci/spillway/agent/health"
 )
 
-const within = 20 * time.Second
+const within = 80 * time.Second
 
 func watch(t *testing.T, c health.Check) <-chan string {
 	t.Helper()

@@ -137,7 +137,8 @@ func TestAWSThatIsBrokenForAWhile(t *testing.T) {
 			s.breakWith(nil)
 			require.Equal(t, notices.Spot, next(t, heard).Kind)
 			require.Eventually(t, func() bool { return strings.Contains(j.text(), "answers again") }, within, time.Millisecond)
-			require.Equal(t, 1, strings.Count(j.text(), "not told of interruptions"), "once: %s", j.text())
+			before, _, _ := strings.Cut(j.text(), "answers again")
+			require.Equal(t, 1, strings.Count(before, "not told of interruptions"), "once: %s", before)
 			require.NotContains(t, j.text(), "token-", "a token is a secret")
 		})
 	}
@@ -179,5 +180,5 @@ func TestAnIDThatCanBeNoneIsRefused(t *testing.T) {
 	id, err := open(t, notices.AWS, s.URL, nil).InstanceID(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, longest, id)
-	require.EqualValues(t, 3, bad.Load())
+	require.GreaterOrEqual(t, bad.Load(), int64(3))
 }

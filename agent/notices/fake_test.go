@@ -18,7 +18,7 @@ import (
 
 const (
 	// within bounds what happens at once on an idle machine.
-	within = 20 * time.Second
+	within = 80 * time.Second
 	// often is how often the tests' watchers ask.
 	often = 5 * time.Millisecond
 

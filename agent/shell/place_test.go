@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,7 +65,7 @@ func printed(t *testing.T, x *shell.Process) string {
 }
 
 func TestCommandsRunInTheScriptsPlace(t *testing.T) {
-	s := spec(t, "echo made >file; exec sleep 1000")
+	s := spec(t, "echo made >new; mv new file; exec sleep 1000")
 	s.Env = []string{"GREETING=hi"}
 	p, _ := place(t, s)
 	require.Eventually(t, func() bool {
@@ -138,18 +139,19 @@ func TestSignals(t *testing.T) {
 	x.Signal(syscall.SIGTERM) // its id may be somebody else's by now
 }
 
-// alive counts the processes with a word in their environment.
-func alive(t *testing.T, word string) (n int) {
+// alive are the names of the processes with a word in their environment.
+func alive(t *testing.T, word string) (names []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
 	require.NoError(t, err)
 	for _, path := range all {
 		environ, _ := os.ReadFile(path)
 		if strings.Contains(string(environ), word) {
-			n++
+			name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+			names = append(names, strings.TrimSpace(string(name)))
 		}
 	}
-	return n
+	return names
 }
 
 // What a command has left in the background ends with it; the script and its other
@@ -159,12 +161,15 @@ func TestACommandLeavesNothing(t *testing.T) {
 	s := spec(t, "exec sleep 1000")
 	s.Env = []string{word}
 	p, end := place(t, s)
+	script := []string{"sleep"}
+	// While it becomes that, its environment can't be seen.
+	require.Eventually(t, func() bool { return slices.Equal(script, alive(t, word)) }, within, time.Millisecond)
 	for _, tty := range []*shell.Size{nil, {}} {
 		x, err := p.Start(shell.Command{Args: []string{"sh", "-c", "setsid sleep 1000 & sleep 1000 & echo started"}, TTY: tty})
 		require.NoError(t, err)
 		<-x.Done()
 		x.Close()
-		require.Equal(t, 1, alive(t, word), "only the script")
+		require.Equal(t, script, alive(t, word), "only the script")
 	}
 	// Nobody is there any more: a command that ignores it has a grace.
 	x, err := p.Start(shell.Command{Args: []string{"sh", "-c", "trap '' HUP TERM; echo ready; while :; do sleep 0.05; done"}})
@@ -175,9 +180,9 @@ func TestACommandLeavesNothing(t *testing.T) {
 	x.Leave()
 	<-x.Done()
 	x.Close()
-	require.Equal(t, 1, alive(t, word))
+	require.Equal(t, script, alive(t, word))
 	end()
-	require.Zero(t, alive(t, word))
+	require.Empty(t, alive(t, word))
 }
 
 // Commands end with the script, also those that take themselves out of its group, and
@@ -210,7 +215,7 @@ func TestCommandsEndWithTheScript(t *testing.T) {
 		<-x.Done()
 		require.Equal(t, 128+9, x.ExitCode())
 	}
-	require.Zero(t, alive(t, word))
+	require.Empty(t, alive(t, word))
 	requireEmpty(t, s.Parent)
 	_, err = p.Start(shell.Command{Args: []string{"true"}})
 	require.ErrorIs(t, err, shell.ErrEnded)

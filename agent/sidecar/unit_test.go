@@ -73,7 +73,7 @@ func TestAUnit(t *testing.T) {
 	w.until(t, "a job", has(1))
 	w.Order(sidecar.Order{Number: 1, Stop: true})
 	w.until(t, "carried out", carriedOut(1))
-	require.Equal(t, []string{"start", "QUIT"}, r.Story())
+	r.AwaitStory(t, "start", "QUIT")
 	r.Jobs(t, 0)
 	w.until(t, "gone", func(s sidecar.State) bool { return s.Gone && busy(s) == 0 })
 	require.Equal(t, []string{killed}, s.told(), "only the main process: the others are its jobs")

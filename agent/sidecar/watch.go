@@ -49,6 +49,8 @@ type Watch struct {
 	jobsAt  time.Time // when; zero = this process has said nothing yet
 	trouble trouble   // what went wrong at the last look
 
+	elsewhereAt time.Time // when its metrics answered last though no process was found; zero = one was since
+
 	said State
 }
 
@@ -147,12 +149,20 @@ func (w *Watch) step(ctx context.Context) {
 }
 
 // see asks for the process and the metrics. Metrics that answer prove a process: then
-// one that can't be found is one that was looked for in the wrong place.
+// one that can't be found is one that was looked for in the wrong place, and that it
+// leaves a question or two unanswered later does not prove that it is gone.
 func (w *Watch) see(ctx context.Context) {
 	name, err := w.process.look(ctx)
 	now := time.Now()
 	read, scrapeErr := scrape(ctx, w.client, w.o.Metrics)
-	if err == nil && name == "" && scrapeErr == nil {
+	switch {
+	case err != nil: // it can't be said
+	case name != "":
+		w.elsewhereAt = time.Time{}
+	case scrapeErr == nil:
+		w.elsewhereAt = now
+		name, err = w.name, errElsewhere
+	case now.Sub(w.elsewhereAt) <= trustedFor:
 		name, err = w.name, errElsewhere
 	}
 	w.trouble.look, w.trouble.scrape = err, scrapeErr

@@ -101,7 +101,8 @@ func TestB7_ASidecarDrainsItsRunnerAndLeaves(t *testing.T) {
 
 	d.orders <- &runnerv1.Drain{DrainId: 1, Draining: true, Terminate: true, Reason: "scale_in"}
 	require.True(t, d.acked(t, 1))
-	require.Equal(t, []string{"start", "QUIT"}, r.Story())
+	// What is acknowledged is that it was told; it may hear of that a little later.
+	require.Eventually(t, func() bool { return slices.Equal([]string{"start", "QUIT"}, r.Story()) }, within, time.Millisecond)
 	d.beat(t, 2, true)
 	r.Jobs(t, 0)
 	d.beat(t, 0, true)
@@ -121,7 +122,7 @@ func TestASidecarWhoseDrainIsTakenBack(t *testing.T) {
 	d.orders <- &runnerv1.Drain{DrainId: 2}
 	d.acked(t, 2)
 	d.beat(t, 0, false)
-	require.Equal(t, []string{"start", "QUIT", "end", "start"}, r.Story())
+	require.Eventually(t, func() bool { return slices.Equal([]string{"start", "QUIT", "end", "start"}, r.Story()) }, within, time.Millisecond)
 
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	p.requireExit(t, exitLeft)

@@ -45,11 +45,12 @@ func standIn(r *Runner) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	go http.Serve(listener, http.HandlerFunc(r.answer)) //nolint:errcheck,gosec // ends with the process
+	// Whoever has its process id or its metrics finds all else, too.
 	r.put(environmentName, strings.Join(os.Environ(), "\n"))
-	r.put(pidName, strconv.Itoa(os.Getpid()))
 	r.tell("start")
 	defer r.tell("end")
+	r.put(pidName, strconv.Itoa(os.Getpid()))
+	go http.Serve(listener, http.HandlerFunc(r.answer)) //nolint:errcheck,gosec // ends with the process
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for quitting := false; ; {

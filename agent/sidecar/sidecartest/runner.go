@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 )
 
 // within bounds what happens at once on an idle machine.
-const within = 15 * time.Second
+const within = 80 * time.Second
 
 // Runner is one stand-in, which may be started many times, one after the other.
 type Runner struct {
@@ -99,6 +100,13 @@ func (r *Runner) PID() int {
 
 // Story is what befell it, in order: "start", "QUIT", "TERM", "end".
 func (r *Runner) Story() []string { return strings.Fields(r.read(storyName)) }
+
+// AwaitStory waits until that befell it and no more: a process that was sent a signal has
+// it when it gets to run.
+func (r *Runner) AwaitStory(t *testing.T, story ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return slices.Equal(story, r.Story()) }, within, time.Millisecond, "%v", story)
+}
 
 // Environment is that of its last start.
 func (r *Runner) Environment() string { return r.read(environmentName) }
