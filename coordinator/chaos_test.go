@@ -26,6 +26,8 @@ type chaos struct {
 	replicas []*plane
 	jobs     int
 
+	beside sync.WaitGroup // what workers do besides
+
 	mu    sync.Mutex
 	given map[string]bool // "job attempt worker"
 	taken map[string][]string
@@ -55,6 +57,7 @@ func TestEachJobEndsOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return c.open() == 0 }, 2*time.Minute, 50*time.Millisecond)
 	cancel()
 	working.Wait()
+	c.beside.Wait()
 	for i := range c.jobs {
 		c.judge(fmt.Sprint("job-", i))
 	}
@@ -115,7 +118,7 @@ func (c *chaos) poll(ctx context.Context, r *rand.Rand, p *plane, id string) {
 	case 1:
 		c.beat(p, id, 1)
 	case 2:
-		go c.report(p, id, got.GetId(), got.GetAttempt(), "twice")
+		c.beside.Go(func() { c.report(p, id, got.GetId(), got.GetAttempt(), "twice") })
 	}
 	other := c.replicas[r.IntN(2)]
 	for range 20 { // until it is stored, or not wanted

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -77,50 +78,58 @@ func TestHowAJobEnds(t *testing.T) {
 
 // C2: a worker that waits gets a job as soon as it is there.
 func TestAWaitingWorkerGetsAJobAtOnce(t *testing.T) {
-	p := start(t, settings{options: coordinator.Options{PollWait: patience}, timing: session.Options{SilentAfter: 4 * patience}})
-	p.register("gpu")
-	got := make(chan *pb.Job, 1)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		j, _ := p.worker("w1", "gpu").poll(p)
-		got <- j
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, settings{options: coordinator.Options{PollWait: coordinator.MaxPollWait}, timing: session.Options{SilentAfter: 4 * coordinator.MaxPollWait}})
+		p.register("gpu")
+		got := make(chan *pb.Job, 1)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			j, _ := p.worker("w1", "gpu").poll(p)
+			got <- j
+		})
+		p.machine("w1", func(m *router.Machine) bool { return m.Connected })
+		submitted := time.Now()
+		p.submit("gpu", "a")
+		waiting.Wait() // it waits for one poll only
+		require.Equal(t, "a", (<-got).GetId())
+		require.Less(t, time.Since(submitted), time.Second)
 	})
-	p.machine("w1", func(m *router.Machine) bool { return m.Connected })
-	p.submit("gpu", "a")
-	waiting.Wait() // it waits for one poll only
-	require.Equal(t, "a", (<-got).GetId())
 }
 
 // The answer has to be there before the caller gives up.
 func TestAPollEndsBeforeItsDeadline(t *testing.T) {
-	p := start(t, settings{options: coordinator.Options{PollWait: patience}, timing: session.Options{SilentAfter: 4 * patience}})
-	p.register("gpu")
-	ctx, cancel := context.WithTimeout(as("workers"), 400*time.Millisecond)
-	defer cancel()
-	_, err := p.PollJob(ctx, &pb.PollJobRequest{RunnerId: "w1", PoolName: "gpu"})
-	requireStatus(t, err, codes.NotFound)
-	require.NoError(t, ctx.Err())
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, settings{options: coordinator.Options{PollWait: coordinator.MaxPollWait}, timing: session.Options{SilentAfter: 4 * coordinator.MaxPollWait}})
+		p.register("gpu")
+		ctx, cancel := context.WithTimeout(as("workers"), 400*time.Millisecond)
+		defer cancel()
+		_, err := p.PollJob(ctx, &pb.PollJobRequest{RunnerId: "w1", PoolName: "gpu"})
+		requireStatus(t, err, codes.NotFound)
+		require.NoError(t, ctx.Err())
+	})
 }
 
 func TestTheNewestPollGetsTheJob(t *testing.T) {
-	p := start(t, settings{options: coordinator.Options{PollWait: patience}, timing: session.Options{SilentAfter: 4 * patience}})
-	p.register("gpu")
-	older := make(chan error, 1)
-	var waiting sync.WaitGroup
-	waiting.Go(func() { _, err := p.worker("w1", "gpu").poll(p); older <- err })
-	p.machine("w1", func(m *router.Machine) bool { return m.Connected })
-	newer := make(chan *pb.Job, 1)
-	require.Eventually(t, func() bool { // until the older one is there to be replaced
-		ctx, cancel := context.WithTimeout(as("workers"), 20*time.Millisecond)
-		defer cancel()
-		_, _ = p.PollJob(ctx, &pb.PollJobRequest{RunnerId: "w1", PoolName: "gpu"})
-		return len(older) == 1
-	}, patience, tick)
-	requireStatus(t, <-older, codes.NotFound, "a newer poll of runner w1")
-	waiting.Go(func() { j, _ := p.worker("w1", "gpu").poll(p); newer <- j })
-	p.submit("gpu", "a")
-	require.Equal(t, "a", (<-newer).GetId())
-	waiting.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, settings{options: coordinator.Options{PollWait: coordinator.MaxPollWait}, timing: session.Options{SilentAfter: 4 * coordinator.MaxPollWait}})
+		p.register("gpu")
+		older := make(chan error, 1)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, err := p.worker("w1", "gpu").poll(p); older <- err })
+		p.machine("w1", func(m *router.Machine) bool { return m.Connected })
+		newer := make(chan *pb.Job, 1)
+		require.Eventually(t, func() bool { // until the older one is there to be replaced
+			ctx, cancel := context.WithTimeout(as("workers"), 20*time.Millisecond)
+			defer cancel()
+			_, _ = p.PollJob(ctx, &pb.PollJobRequest{RunnerId: "w1", PoolName: "gpu"})
+			return len(older) == 1
+		}, patience, tick)
+		requireStatus(t, <-older, codes.NotFound, "a newer poll of runner w1")
+		waiting.Go(func() { j, _ := p.worker("w1", "gpu").poll(p); newer <- j })
+		p.submit("gpu", "a")
+		require.Equal(t, "a", (<-newer).GetId())
+		waiting.Wait()
+	})
 }
 
 func TestPools(t *testing.T) {
@@ -211,27 +220,29 @@ func TestARegisteredPoolIsNotForgotten(t *testing.T) {
 }
 
 func TestAPoolIsTakenAwayWhenNobodyUsesIt(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu", "cuda")
-	unregister := func() error {
-		_, err := p.UnregisterPool(as("ops"), &pb.UnregisterPoolRequest{Name: "gpu"})
-		return err
-	}
-	p.submit("gpu", "a")
-	requireStatus(t, unregister(), codes.FailedPrecondition, "pool gpu has 1 jobs")
-	w := p.worker("w1", "gpu")
-	w.fetch(p)
-	require.NoError(t, w.report(p, "a", 0))
-	p.machine("w1", func(m *router.Machine) bool { return m.Connected })
-	requireStatus(t, unregister(), codes.FailedPrecondition, "pool gpu has 1 workers")
-	require.Eventually(t, func() bool { return unregister() == nil }, patience, tick, "a silent worker is none")
-	requireStatus(t, unregister(), codes.NotFound, "pool not found: gpu; there are linux")
-	_, err := p.UnregisterPool(as("ops"), &pb.UnregisterPoolRequest{Name: "linux"})
-	requireStatus(t, err, codes.FailedPrecondition, "remove it there")
-	_, err = w.poll(p)
-	requireStatus(t, err, codes.NotFound, "pool not found: gpu")
-	p.register("gpu")
-	w.none(p)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu", "cuda")
+		unregister := func() error {
+			_, err := p.UnregisterPool(as("ops"), &pb.UnregisterPoolRequest{Name: "gpu"})
+			return err
+		}
+		p.submit("gpu", "a")
+		requireStatus(t, unregister(), codes.FailedPrecondition, "pool gpu has 1 jobs")
+		w := p.worker("w1", "gpu")
+		w.fetch(p)
+		require.NoError(t, w.report(p, "a", 0))
+		p.machine("w1", func(m *router.Machine) bool { return m.Connected })
+		requireStatus(t, unregister(), codes.FailedPrecondition, "pool gpu has 1 workers")
+		require.Eventually(t, func() bool { return unregister() == nil }, patience, tick, "a silent worker is none")
+		requireStatus(t, unregister(), codes.NotFound, "pool not found: gpu; there are linux")
+		_, err := p.UnregisterPool(as("ops"), &pb.UnregisterPoolRequest{Name: "linux"})
+		requireStatus(t, err, codes.FailedPrecondition, "remove it there")
+		_, err = w.poll(p)
+		requireStatus(t, err, codes.NotFound, "pool not found: gpu")
+		p.register("gpu")
+		w.none(p)
+	})
 }
 
 func TestUnknownPools(t *testing.T) {

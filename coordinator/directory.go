@@ -109,6 +109,18 @@ func (d *directory) read(ctx context.Context) error {
 	return d.readLocked(ctx)
 }
 
+// readOnce is read where that was never done: whoever has just begun knows of no
+// registered pool yet.
+func (d *directory) readOnce(ctx context.Context) error {
+	d.mu.Lock()
+	known := d.mu.registered != nil
+	d.mu.Unlock()
+	if known {
+		return nil
+	}
+	return d.read(ctx)
+}
+
 func (d *directory) readLocked(ctx context.Context) error {
 	kept, err := d.store.Settings(ctx, poolSetting)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -118,81 +119,91 @@ func TestACanceledJobIsEnded(t *testing.T) {
 
 // A worker that dies: its job is another's with the next attempt.
 func TestTheJobOfASilentWorkerGoesToAnother(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu")
-	w := p.worker("w1", "gpu")
-	p.running(w, "a")
-	other := p.worker("w2", "gpu")
-	got := other.fetch(p)
-	require.Equal(t, "a", got.GetId())
-	require.Equal(t, int32(2), got.GetAttempt())
-	r := p.waitFor("a", in(spillway.Running))
-	require.Equal(t, []any{1, "worker:w2"}, []any{r.Lost, string(r.Machine)})
-	// The dead one was only slow.
-	requireStatus(t, w.report(p, "a", 0), codes.FailedPrecondition, "attempt 1 of job a is over: attempt 2 counts")
-	require.NoError(t, other.report(p, "a", 0))
-	require.Equal(t, 2, p.record("a").Attempt)
-	p.seen.mu.Lock()
-	defer p.seen.mu.Unlock()
-	require.Equal(t, "w1", p.seen.detached[0].Runner)
-	require.Equal(t, "a", p.seen.detached[0].Lost)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu")
+		w := p.worker("w1", "gpu")
+		p.running(w, "a")
+		other := p.worker("w2", "gpu")
+		got := other.fetch(p)
+		require.Equal(t, "a", got.GetId())
+		require.Equal(t, int32(2), got.GetAttempt())
+		r := p.waitFor("a", in(spillway.Running))
+		require.Equal(t, []any{1, "worker:w2"}, []any{r.Lost, string(r.Machine)})
+		// The dead one was only slow.
+		requireStatus(t, w.report(p, "a", 0), codes.FailedPrecondition, "attempt 1 of job a is over: attempt 2 counts")
+		require.NoError(t, other.report(p, "a", 0))
+		require.Equal(t, 2, p.record("a").Attempt)
+		p.seen.mu.Lock()
+		defer p.seen.mu.Unlock()
+		require.Equal(t, "w1", p.seen.detached[0].Runner)
+		require.Equal(t, "a", p.seen.detached[0].Lost)
+	})
 }
 
 // It stays the worker's for as long as it says so, whatever it also says.
 func TestABusyWorkerKeepsItsJob(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu")
-	w := p.worker("w1", "gpu")
-	p.running(w, "a")
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); {
-		w.none(p) // which says that it is idle
-		w.beat(p, 1)
-	}
-	require.NoError(t, w.report(p, "a", 0))
-	require.Equal(t, 1, p.record("a").Attempt)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu")
+		w := p.worker("w1", "gpu")
+		p.running(w, "a")
+		for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); {
+			w.none(p) // which says that it is idle
+			w.beat(p, 1)
+		}
+		require.NoError(t, w.report(p, "a", 0))
+		require.Equal(t, 1, p.record("a").Attempt)
+	})
 }
 
 // The answer with the job got lost, or the worker's process was started anew.
 func TestAWorkerWithoutItsJobGetsTheNextAttempt(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu")
-	w := p.worker("w1", "gpu")
-	p.running(w, "a")
-	got := w.fetch(p)
-	require.Equal(t, "a", got.GetId())
-	require.Equal(t, int32(2), got.GetAttempt())
-	require.NoError(t, w.report(p, "a", 0))
-	require.Equal(t, 1, p.record("a").Lost)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu")
+		w := p.worker("w1", "gpu")
+		p.running(w, "a")
+		got := w.fetch(p)
+		require.Equal(t, "a", got.GetId())
+		require.Equal(t, int32(2), got.GetAttempt())
+		require.NoError(t, w.report(p, "a", 0))
+		require.Equal(t, 1, p.record("a").Lost)
+	})
 }
 
 // By heartbeats alone, too.
 func TestAnIdleHeartbeatSaysThatTheJobIsLost(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu")
-	w := p.worker("w1", "gpu")
-	p.running(w, "a")
-	require.Eventually(t, func() bool {
-		w.beat(p, 0)
-		return p.record("a").Lost == 1
-	}, patience, 50*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu")
+		w := p.worker("w1", "gpu")
+		p.running(w, "a")
+		require.Eventually(t, func() bool {
+			w.beat(p, 0)
+			return p.record("a").Lost == 1
+		}, patience, 50*time.Millisecond)
+	})
 }
 
 // A job that was offered to a worker which does not come for it is another's soon, and
 // no machine was lost by it.
 func TestAnOfferIsNotHeldForLong(t *testing.T) {
-	p := start(t, brief(settings{}))
-	p.register("gpu")
-	lazy := p.worker("lazy", "gpu")
-	lazy.none(p)
-	p.submit("gpu", "a")
-	p.waitFor("a", in(spillway.Assigned))
-	eager := p.worker("eager", "gpu")
-	require.Eventually(t, func() bool {
-		lazy.beat(p, 0) // it is there, and does not poll
-		j, _ := eager.poll(p)
-		return j != nil
-	}, patience, tick)
-	require.Zero(t, p.record("a").Lost)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{}))
+		p.register("gpu")
+		lazy := p.worker("lazy", "gpu")
+		lazy.none(p)
+		p.submit("gpu", "a")
+		p.waitFor("a", in(spillway.Assigned))
+		eager := p.worker("eager", "gpu")
+		require.Eventually(t, func() bool {
+			lazy.beat(p, 0) // it is there, and does not poll
+			j, _ := eager.poll(p)
+			return j != nil
+		}, patience, tick)
+		require.Zero(t, p.record("a").Lost)
+	})
 }
 
 func TestADrainedWorkerGetsNothing(t *testing.T) {
@@ -287,57 +298,66 @@ func TestCallsMayGoToAnyReplica(t *testing.T) {
 // One worker has one place, wherever it calls: what it is offered at a replica that it
 // has left does not wait for long.
 func TestAWorkerThatMovedLeavesNoJobBehind(t *testing.T) {
-	a, b := replicas(t, same)
-	a.register("gpu")
-	w := a.worker("w1", "gpu")
-	w.none(a)
-	a.submit("gpu", "1")
-	a.waitFor("1", in(spillway.Assigned))
-	b.submit("gpu", "2")
-	var ran []string
-	for range 2 { // it calls here now; in time, since an offer stands for longer than a test waits
-		got := w.fetch(b).GetId()
-		require.NoError(t, w.report(b, got, 0))
-		ran = append(ran, got)
-	}
-	require.ElementsMatch(t, []string{"1", "2"}, ran)
-	for _, id := range ran {
-		require.Equal(t, []any{spillway.Completed, 0}, []any{a.record(id).State, a.record(id).Lost})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b := replicas(t, func(s settings) settings {
+			s.timing.Timeouts.Assigned = time.Hour // an offer stands for longer than anybody waits here
+			return s
+		})
+		a.register("gpu")
+		w := a.worker("w1", "gpu")
+		w.none(a)
+		a.submit("gpu", "1")
+		a.waitFor("1", in(spillway.Assigned))
+		b.submit("gpu", "2")
+		var ran []string
+		for range 2 { // it calls here now
+			got := w.fetch(b).GetId()
+			require.NoError(t, w.report(b, got, 0))
+			ran = append(ran, got)
+		}
+		require.ElementsMatch(t, []string{"1", "2"}, ran)
+		for _, id := range ran {
+			require.Equal(t, []any{spillway.Completed, 0}, []any{a.record(id).State, a.record(id).Lost})
+		}
+	})
 }
 
 // A replica that goes away leaves its workers what they have.
 func TestAJobOutlivesItsReplica(t *testing.T) {
-	a, b := replicas(t, brief)
-	a.register("gpu")
-	w := a.worker("w1", "gpu")
-	a.running(w, "1")
-	a.submit("gpu", "2")
-	a.stop()
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-		w.beat(b, 1)
-		time.Sleep(tick) // a worker's own rhythm
-	}
-	require.Equal(t, 1, b.record("1").Attempt)
-	require.NoError(t, w.report(b, "1", 0))
-	require.Equal(t, "2", w.fetch(b).GetId())
+	synctest.Test(t, func(t *testing.T) {
+		a, b := replicas(t, brief)
+		a.register("gpu")
+		w := a.worker("w1", "gpu")
+		a.running(w, "1")
+		a.submit("gpu", "2")
+		a.stop()
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+			w.beat(b, 1)
+			time.Sleep(tick) // a worker's own rhythm
+		}
+		require.Equal(t, 1, b.record("1").Attempt)
+		require.NoError(t, w.report(b, "1", 0))
+		require.Equal(t, "2", w.fetch(b).GetId())
+	})
 }
 
 // Heartbeats at one replica, polls and results at the other: the job is the worker's,
 // though the one that gave it out hears nothing of it.
 func TestHeartbeatsAtAnotherReplica(t *testing.T) {
-	a, b := replicas(t, brief)
-	a.register("gpu")
-	w := a.worker("w1", "gpu")
-	a.running(w, "1")
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
-		w.beat(b, 1)
-		time.Sleep(tick) // a worker's own rhythm
-	}
-	require.Zero(t, a.Workers())
-	r := a.record("1")
-	require.Equal(t, []any{spillway.Running, 1, 0}, []any{r.State, r.Attempt, r.Lost})
-	require.NoError(t, w.report(a, "1", 0))
+	synctest.Test(t, func(t *testing.T) {
+		a, b := replicas(t, brief)
+		a.register("gpu")
+		w := a.worker("w1", "gpu")
+		a.running(w, "1")
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+			w.beat(b, 1)
+			time.Sleep(tick) // a worker's own rhythm
+		}
+		require.Zero(t, a.Workers())
+		r := a.record("1")
+		require.Equal(t, []any{spillway.Running, 1, 0}, []any{r.State, r.Attempt, r.Lost})
+		require.NoError(t, w.report(a, "1", 0))
+	})
 }
 
 // A pool is known at once everywhere, and after everything was stopped.
@@ -354,18 +374,20 @@ func TestRegisteredPoolsAndQueuesStay(t *testing.T) {
 }
 
 func TestAStoppedReplicaSaysSo(t *testing.T) {
-	p := start(t, settings{options: coordinator.Options{PollWait: patience}, timing: session.Options{SilentAfter: 4 * patience}})
-	w := p.worker("w1", "linux")
-	ended := make(chan error, 1)
-	go func() {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, settings{options: coordinator.Options{PollWait: coordinator.MaxPollWait}, timing: session.Options{SilentAfter: 4 * coordinator.MaxPollWait}})
+		w := p.worker("w1", "linux")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := w.poll(p)
+			ended <- err
+		}()
+		p.machine("w1", func(m *router.Machine) bool { return m.Connected })
+		p.stop()
+		requireStatus(t, <-ended, codes.Unavailable)
 		_, err := w.poll(p)
-		ended <- err
-	}()
-	p.machine("w1", func(m *router.Machine) bool { return m.Connected })
-	p.stop()
-	requireStatus(t, <-ended, codes.Unavailable)
-	_, err := w.poll(p)
-	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	})
 }
 
 // A pool that was registered where the name was free is left out where it is not; the

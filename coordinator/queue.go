@@ -71,6 +71,9 @@ func needs(e *entry, project int64) spillway.Requirement {
 
 // ListPools returns all pools that workers can serve.
 func (s *Server) ListPools(ctx context.Context, _ *pb.ListPoolsRequest) (*pb.ListPoolsResponse, error) {
+	if err := s.pools.readOnce(ctx); err != nil {
+		return nil, storeStatus(err)
+	}
 	use, err := s.usage(ctx)
 	if err != nil {
 		return nil, storeStatus(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,36 +34,38 @@ func (p *plane) pool(name string) *pb.Pool {
 // C1, C2: a registered pool has at most max workers over all replicas, and so no more jobs
 // are given out in it at a time. The next one is refused until one of them has left.
 func TestARegisteredPoolHasAtMostMaxWorkers(t *testing.T) {
-	first := start(t, brief(settings{}))
-	second := start(t, brief(settings{store: first.store, replica: "replica-2"}))
-	_, err := first.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: "gpu", Max: 3})
-	require.NoError(t, err)
-	for i := range 5 {
-		first.submit("gpu", fmt.Sprint("j", i))
-	}
-	for i, at := range []*plane{first, second, first} {
-		first.worker(fmt.Sprint("w", i), "gpu").fetch(at)
-	}
-	spare := first.worker("spare", "gpu")
-	for _, at := range []*plane{first, second} {
-		_, err := spare.poll(at)
-		requireStatus(t, err, codes.ResourceExhausted, "pool gpu has its max of 3 workers", "runner spare is a spare")
-		_, err = at.SendHeartbeat(as("workers"), &pb.SendHeartbeatRequest{RunnerId: "spare", PoolName: "gpu", Status: pb.RunnerStatus_RUNNER_STATUS_IDLE})
-		requireStatus(t, err, codes.ResourceExhausted, "spare")
-	}
-	require.Equal(t, 2, first.Workers())
-	require.Equal(t, 1, second.Workers())
-	require.Positive(t, first.seen.polls(coordinator.PollRefused))
-	require.Equal(t, spillway.Pending, first.record("j3").State, "nobody has it")
+	synctest.Test(t, func(t *testing.T) {
+		first := start(t, brief(settings{}))
+		second := start(t, brief(settings{store: first.store, replica: "replica-2"}))
+		_, err := first.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: "gpu", Max: 3})
+		require.NoError(t, err)
+		for i := range 5 {
+			first.submit("gpu", fmt.Sprint("j", i))
+		}
+		for i, at := range []*plane{first, second, first} {
+			first.worker(fmt.Sprint("w", i), "gpu").fetch(at)
+		}
+		spare := first.worker("spare", "gpu")
+		for _, at := range []*plane{first, second} {
+			_, err := spare.poll(at)
+			requireStatus(t, err, codes.ResourceExhausted, "pool gpu has its max of 3 workers", "runner spare is a spare")
+			_, err = at.SendHeartbeat(as("workers"), &pb.SendHeartbeatRequest{RunnerId: "spare", PoolName: "gpu", Status: pb.RunnerStatus_RUNNER_STATUS_IDLE})
+			requireStatus(t, err, codes.ResourceExhausted, "spare")
+		}
+		require.Equal(t, 2, first.Workers())
+		require.Equal(t, 1, second.Workers())
+		require.Positive(t, first.seen.polls(coordinator.PollRefused))
+		require.Equal(t, spillway.Pending, first.record("j3").State, "nobody has it")
 
-	// The others go on; one falls silent, and the spare takes its place, and its job.
-	stop := keepBusy(first, second)
-	defer stop()
-	var got *pb.Job
-	require.Eventually(t, func() bool { got, err = spare.poll(second); return err == nil }, patience, tick)
-	require.Contains(t, []string{"j2", "j3"}, got.GetId(), "the first one's, or the next")
-	_, err = first.worker("another", "gpu").poll(first)
-	requireStatus(t, err, codes.ResourceExhausted, "max of 3")
+		// The others go on; one falls silent, and the spare takes its place, and its job.
+		stop := keepBusy(first, second)
+		defer stop()
+		var got *pb.Job
+		require.Eventually(t, func() bool { got, err = spare.poll(second); return err == nil }, patience, tick)
+		require.Contains(t, []string{"j2", "j3"}, got.GetId(), "the first one's, or the next")
+		_, err = first.worker("another", "gpu").poll(first)
+		requireStatus(t, err, codes.ResourceExhausted, "max of 3")
+	})
 }
 
 // keepBusy has w0 and w1 send heartbeats; w2 falls silent.
@@ -129,28 +132,30 @@ func TestAPlaceIsFreeWhenItsWorkerServesAnotherPool(t *testing.T) {
 
 // Seats are renewed for as long as a worker is attached, without anybody's asking.
 func TestSeatsAreKept(t *testing.T) {
-	p := start(t, brief(settings{options: coordinator.Options{PollWait: 50 * time.Millisecond}}))
-	_, err := p.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: "one", Max: 1})
-	require.NoError(t, err)
-	var polling atomic.Bool
-	polling.Store(true)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for polling.Load() {
-			_, _ = p.PollJob(as("workers"), &pb.PollJobRequest{RunnerId: "w", PoolName: "one"})
-		}
-	}()
-	p.machine("w", func(m *router.Machine) bool { return m.Connected })
-	// For longer than a seat lasts that nobody renews.
-	require.Never(t, func() bool {
-		_, err := p.PollJob(as("workers"), &pb.PollJobRequest{RunnerId: "spare", PoolName: "one"})
-		return code(err) != codes.ResourceExhausted
-	}, 2*time.Second, tick)
-	polling.Store(false)
-	<-done
-	spare := p.worker("spare", "one")
-	require.Eventually(t, func() bool { _, err := spare.poll(p); return code(err) == codes.NotFound }, patience, tick)
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, brief(settings{options: coordinator.Options{PollWait: 50 * time.Millisecond}}))
+		_, err := p.RegisterPool(as("ops"), &pb.RegisterPoolRequest{Name: "one", Max: 1})
+		require.NoError(t, err)
+		var polling atomic.Bool
+		polling.Store(true)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for polling.Load() {
+				_, _ = p.PollJob(as("workers"), &pb.PollJobRequest{RunnerId: "w", PoolName: "one"})
+			}
+		}()
+		p.machine("w", func(m *router.Machine) bool { return m.Connected })
+		// For longer than a seat lasts that nobody renews.
+		require.Never(t, func() bool {
+			_, err := p.PollJob(as("workers"), &pb.PollJobRequest{RunnerId: "spare", PoolName: "one"})
+			return code(err) != codes.ResourceExhausted
+		}, 2*time.Second, tick)
+		polling.Store(false)
+		<-done
+		spare := p.worker("spare", "one")
+		require.Eventually(t, func() bool { _, err := spare.poll(p); return code(err) == codes.NotFound }, patience, tick)
+	})
 }
 
 // C3: how many workers there should be is what whoever starts them goes by.
