@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -179,6 +180,20 @@ func (p *prometheus) await(query string) {
 	}, patience, poll, query)
 }
 
+// soon bounds the wait for what one of the next scrapes brings.
+const soon = 30 * time.Second
+
+// some is ask for what comes with one of the next scrapes, if it is not there already.
+func (p *prometheus) some(query string) (answer []sample) {
+	p.Helper()
+	for deadline := time.Now().Add(soon); len(answer) == 0 && time.Now().Before(deadline); {
+		if answer = p.ask(query); len(answer) == 0 {
+			<-time.After(poll)
+		}
+	}
+	return answer
+}
+
 var (
 	selector    = regexp.MustCompile(`\b(spillway_[a-z_]+)(\{[^}]*\})?`)
 	alternative = regexp.MustCompile(`([a-z_]+)=~"([^"$]*)"`)
@@ -200,14 +215,14 @@ func (p *prometheus) knows(query, text string) {
 	selectors := selector.FindAllStringSubmatch(query, -1)
 	require.NotEmpty(p, selectors, query)
 	for _, m := range selectors {
-		found := p.ask(m[0])
+		found := p.some(m[0])
 		require.NotEmpty(p, found, "%s\nhas %s, and there is nothing", query, m[0])
 		for label := range by {
 			require.Contains(p, found[0].Metric, label, "%s\n%s has no such label", query, m[1])
 		}
 		for _, a := range alternative.FindAllStringSubmatch(m[2], -1) {
 			for value := range strings.SplitSeq(a[2], "|") {
-				require.NotEmpty(p, p.ask(fmt.Sprintf("%s{%s=~%q}", m[1], a[1], value)), "%s\nthere is no %s of %s", query, a[1], value)
+				require.NotEmpty(p, p.some(fmt.Sprintf("%s{%s=~%q}", m[1], a[1], value)), "%s\nthere is no %s of %s", query, a[1], value)
 			}
 		}
 	}

@@ -103,7 +103,12 @@ func builder() string {
 	return b.String()
 }
 
-var loopback = regexp.MustCompile(`127\.0\.0\.1:\d{4}\b`)
+var (
+	loopback = regexp.MustCompile(`127\.0\.0\.1:\d{4}\b`)
+	// silent is when a machine that says nothing counts as gone: in examples soon, but here
+	// a whole computer may stand still for some seconds.
+	silent = regexp.MustCompile(`\bsilent: \d+s`)
+)
 
 // copy copies all folders' files: an example may name those of another.
 func (s *stage) copy(name string) {
@@ -119,11 +124,50 @@ func (s *stage) copy(name string) {
 			if info.IsDir() || filepath.Ext(file) == ".go" {
 				continue
 			}
-			text := loopback.ReplaceAllStringFunc(read(s.T, file), s.at)
+			text := silent.ReplaceAllString(loopback.ReplaceAllStringFunc(read(s.T, file), s.at), "silent: 1m")
 			require.NoError(s, os.WriteFile(filepath.Join(to, filepath.Base(file)), []byte(text), info.Mode()))
 		}
 	}
 	require.FileExists(s, filepath.Join(s.dir, "examples", name, "README.md"))
+}
+
+// change replaces a text in the copy of an example's file.
+func (s *stage) change(file, from, to string) {
+	s.Helper()
+	path := filepath.Join(s.dir, "examples", file)
+	text := read(s.T, path)
+	require.Contains(s, text, from, file)
+	require.NoError(s, os.WriteFile(path, []byte(strings.ReplaceAll(text, from, to)), 0o600))
+}
+
+// holdJobs has whatever sleeps by name, as the jobs of examples do, sleep until goOn is
+// called.
+func (s *stage) holdJobs() (goOn func()) {
+	s.Helper()
+	file := filepath.Join(s.dir, "go-on")
+	script := fmt.Sprintf("#!/bin/sh\nPATH=/usr/bin:/bin\nwhile [ -e \"$0\" ] && ! [ -e %s ]; do sleep 0.1; done\n", file)
+	require.NoError(s, os.WriteFile(filepath.Join(s.dir, "tools", "sleep"), []byte(script), 0o700)) //nolint:gosec // a program
+	return func() { require.NoError(s, os.WriteFile(file, nil, 0o600)) }
+}
+
+// awaitBusy waits until so many machines say that they have a job.
+func (s *stage) awaitBusy(n int) {
+	s.Helper()
+	s.awaitCtl(func(out string) bool { return strings.Count(out, "busy") == n }, "runners")
+}
+
+// awaitCtl waits until a command, in a terminal of its own, prints what it should.
+func (s *stage) awaitCtl(is func(out string) bool, args ...string) {
+	s.Helper()
+	var last string
+	require.Eventually(s, func() bool {
+		cmd := exec.Command(filepath.Join(s.dir, "bin", "spillwayctl"), args...)
+		cmd.Env = s.env
+		out, err := cmd.CombinedOutput()
+		last = string(out)
+		return err == nil && is(last)
+	}, patience, poll, "%v", args)
+	s.Logf("%s", last)
 }
 
 // at is where something listens that the files have at that address.

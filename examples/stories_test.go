@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,12 +63,16 @@ const (
 
 func observe(s *stage) {
 	peertest.Program(s, "prometheus", "examples/observe was not run")
+	goOn := s.holdJobs()
 	play := s.start()
 	play.await(" 4        0           4 ") // desired, booting and in service
+	s.awaitBusy(4)
 	out := s.run(0)
-	for _, part := range []string{"gitlab/jobs", "gitlab/runners", "count/linux", "busy", "scale out 0 → 4"} {
+	for _, part := range []string{"gitlab/jobs", "gitlab/runners", "count/linux", "busy"} {
 		require.Contains(s, out, part)
 	}
+	require.Regexp(s, `scale out \d → 4`, out) // from 0, unless it has seen the first of the jobs alone
+	goOn()
 	if !whole {
 		play.interrupt()
 		require.Contains(s, play.String(), interrupted)
@@ -81,22 +86,27 @@ func route(s *stage) {
 		require.Contains(s, out, allRan)
 		require.Regexp(s, `asked for a job [1-9]\d* times by Spillway, and 0 times by runners themselves`, out)
 	}
+	goOn := s.holdJobs()
 	play := s.start()
 	play.await(" 4        0           4 ")
+	s.awaitBusy(4)
 	out := s.run(0)
 	require.Contains(s, out, "linux-")
 	require.Contains(s, out, "busy")
 	play.runs()
+	goOn()
 	play.interrupt()
 	require.Contains(s, play.String(), interrupted)
 }
 
 func admission(s *stage) {
+	s.change("admission/spillway.yaml", "deadline: 5s", "deadline: 20s") // whoever stands still for some seconds is not absent
 	plane := s.start()
 	plane.await("msg=serving")
 	images, rules := s.start(), s.start()
 	images.await("connected to a control plane")
 	rules.await("connected to a control plane")
+	s.awaitCtl(func(out string) bool { return !strings.Contains(out, "nowhere") }, "admission", "status")
 	out := s.run(0)
 	require.NotContains(s, out, "nowhere")
 	require.Contains(s, out, "good completed")

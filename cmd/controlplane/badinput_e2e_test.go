@@ -33,7 +33,7 @@ func dial(t *testing.T, address, token string) (*grpc.ClientConn, context.Contex
 func TestBadInput_WhoWasGivenNothingChangesNothing(t *testing.T) {
 	t.Parallel()
 	shows(t, "A2", "A8", "A19")
-	s := newRouterStand(t, "admission: {controllers: [{name: image-policy, scope: project, projects: [7], deadline: 1m}]}\n", handPool{"linux", linuxPool}, handPool{"mac", "capability: {tags: [mac]}"})
+	s := newSteadyStand(t, "admission: {controllers: [{name: image-policy, scope: project, projects: [7], deadline: 2m}]}\n", handPool{"linux", linuxPool}, handPool{"mac", "capability: {tags: [mac]}"})
 	s.machine("a", "linux", "honest")
 	script, gate := scriptGate(t)
 	s.b().submit(job{"id": "theirs", "script": script}, job{"id": "reviewed", "script": "true", "project": 7})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -103,7 +104,7 @@ func newCell(t *testing.T, name string, least, most int, cost float64) *cell {
 	t.Helper()
 	c := &cell{
 		t: t, name: name, number: 1, api: peertest.FreeAddress(t), runners: peertest.FreeAddress(t), redis: storetest.StartServer(t).Addr, least: least, most: most, cost: cost,
-		lease: 4 * time.Second, endWithin: 8 * time.Second, spillAfter: time.Second, path: filepath.Join(t.TempDir(), name+".yaml"),
+		lease: time.Minute, endWithin: 15 * time.Second, spillAfter: time.Second, path: filepath.Join(t.TempDir(), name+".yaml"),
 	}
 	c.token = filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(c.token, []byte("a-token-of-cell-"+name), 0o600))
@@ -129,7 +130,7 @@ func (c *cell) config() string {
 listen: {runners: %q, api: %q, metrics: "127.0.0.1:0"}
 store: {redis: {addrs: [%q]}}
 tick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 10s}
+timeouts: {heartbeat_every: 500ms, silent: 20s}
 plugin_dir: %s
 providers:
   local:
@@ -155,7 +156,7 @@ func (c *cell) ready() {
 	require.Eventually(c.t, func() bool {
 		out, err := c.ctl("runners", "--pool", "linux", "-o", "json")
 		return err == nil && strings.Count(out, `"machine_id"`) >= c.least
-	}, 30*time.Second, 50*time.Millisecond, "%v", c.err)
+	}, within, 5*poll, "%v", c.err)
 }
 
 // linked waits for the link to a peer, with free places there.
@@ -164,7 +165,30 @@ func (c *cell) linked(peer string) {
 	require.Eventually(c.t, func() bool {
 		out, err := c.ctl("cells", "list")
 		return err == nil && strings.Contains(out, "linked") && strings.Contains(out, "cell-"+peer+"-")
-	}, 30*time.Second, 50*time.Millisecond, "%v", c.err)
+	}, within, 5*poll, "%v", c.err)
+}
+
+// awaitFree waits until a peer's offer is of so many free places.
+func (c *cell) awaitFree(peer string, free int) {
+	c.t.Helper()
+	list := func() string { return c.must("cells", "list", "-o", "json") }
+	require.Eventually(c.t, func() bool {
+		var cells struct {
+			Peers []struct {
+				Name  string `json:"name"`
+				Pools []struct {
+					Free int `json:"free"`
+				} `json:"pools"`
+			} `json:"peers"`
+		}
+		require.NoError(c.t, json.Unmarshal([]byte(list()), &cells))
+		for _, p := range cells.Peers {
+			if p.Name == peer && len(p.Pools) == 1 {
+				return p.Pools[0].Free == free
+			}
+		}
+		return false
+	}, within, 5*poll, "%v\n%v", lazily(list), c.err)
 }
 
 // submit pushes a job.
@@ -189,7 +213,7 @@ func (c *cell) until(id, want string) string {
 	require.Eventually(c.t, func() bool {
 		last = c.shown(id)
 		return strings.Contains(last, want)
-	}, 60*time.Second, 50*time.Millisecond, "job %s: want %s, have\n%s\n%v", id, want, lazily(func() string { return c.shown(id) }), c.err)
+	}, within, 5*poll, "job %s: want %s, have\n%s\n%v", id, want, lazily(func() string { return c.shown(id) }), c.err)
 	return last
 }
 
@@ -223,5 +247,5 @@ func notes(t *testing.T, folder string) string {
 func (c *cell) fillAs(id string) {
 	c.t.Helper()
 	c.submit(id, "sleep 1000")
-	c.until(id, `"JOB_STATE_RUNNING"`)
+	require.Contains(c.t, c.until(id, `"JOB_STATE_RUNNING"`), `"pool":"linux"`)
 }

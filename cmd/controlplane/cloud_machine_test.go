@@ -97,6 +97,9 @@ func (d diary) runs() []run {
 	var runs []run
 	at := map[run]int{}
 	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
 		word := strings.Fields(line)
 		r := run{job: word[1], attempt: word[2], instance: word[3]}
 		if word[0] == "begin" {

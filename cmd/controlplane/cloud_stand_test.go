@@ -82,7 +82,7 @@ func newCloudStand(t *testing.T, change func(*asgstub.GroupConfig)) *cloudStand 
 		change(&group)
 	}
 	s.cloud.AddGroup(group)
-	s.gate = &gate{cloud: s.cloud, group: linux, working: s.diary.working}
+	s.gate = &gate{cloud: s.cloud, group: linux, working: s.diary.working, over: t.Context().Done()}
 	server := httptest.NewServer(s.gate)
 	s.url = server.URL
 	ctx, stop := context.WithCancel(context.Background())
@@ -152,13 +152,15 @@ func (s *cloudStand) ended() map[string]asgstub.Cause {
 	return out
 }
 
-// config is that of a replica, which listens for runners at address.
+// config is that of a replica, which listens for runners at address. Machines, which are
+// in the test's own process, may stand still with it for a while: none is replaced, and no
+// job is given to another, for that.
 func (s *cloudStand) config(replica, address string) string {
 	return fmt.Sprintf(`listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0"}
 store: {redis: {addrs: [%q]}}
 replica: %s
 tick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 6s, assign: 3s}
+timeouts: {heartbeat_every: 500ms, silent: 10s, assign: 20s}
 plugin_dir: %s
 providers:
   aws:

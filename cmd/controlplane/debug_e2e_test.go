@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/creack/pty"
@@ -24,7 +24,7 @@ import (
 func TestA20_ReachIntoARunningJob(t *testing.T) {
 	t.Parallel()
 	shows(t, "A20")
-	s := newDebugStand(t, "")
+	s := newDebugStand(t)
 	a := s.agent("--debug", "on")
 	port := s.serving("serves")
 
@@ -67,14 +67,11 @@ func TestA20_ReachIntoARunningJob(t *testing.T) {
 
 	require.Empty(t, listens(t, a.Process.Pid), "the machine needs no way in")
 	require.NotEmpty(t, listens(t, s.far.Process.Pid), "the look above can see")
-	page, err := http.Get("http://" + s.near.metrics + "/metrics")
-	require.NoError(t, err)
-	text, err := io.ReadAll(page.Body)
-	require.NoError(t, err)
-	require.NoError(t, page.Body.Close())
-	require.Regexp(t, `spillway_debug_sessions_ended_total\{how="in_order",kind="exec"\} [1-9]`, string(text))
-	require.Regexp(t, `spillway_debug_bytes_total\{direction="from_job",kind="socket"\} [1-9]`, string(text))
-	require.Contains(t, string(text), `spillway_debug_sessions{kind="exec"} 0`)
+	// A caller hears of the end of a session a little before it is counted.
+	require.Eventually(t, func() bool { return strings.Contains(s.near.metricsPage(), `spillway_debug_sessions{kind="exec"} 0`) }, within, poll)
+	text := s.near.metricsPage()
+	require.Regexp(t, `spillway_debug_sessions_ended_total\{how="in_order",kind="exec"\} [1-9]`, text)
+	require.Regexp(t, `spillway_debug_bytes_total\{direction="from_job",kind="socket"\} [1-9]`, text)
 }
 
 func (s *debugStand) output(at *replica, args ...string) []byte {
@@ -97,7 +94,7 @@ func (s *debugStand) callStepRunner(at *replica) {
 	require.Equal(s.t, os.FileMode(0o600), info.Mode().Perm())
 	conn, err := grpc.NewClient("unix:"+dir+"/local", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(s.t, err)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
 	for range 3 {
 		resp, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
@@ -130,7 +127,7 @@ func (s *debugStand) overHTTP(port string) {
 	require.Equal(s.t, http.StatusConflict, code, body)
 	require.Contains(s.t, body, "nothing answers on port 1 of the job's loopback")
 
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
 	bearer := http.Header{"Authorization": {"Bearer a-token-of-debugger"}}
 	ws, _, err := websocket.Dial(ctx, "ws://"+s.web+base+"/ws", &websocket.DialOptions{HTTPHeader: bearer}) //nolint:bodyclose // the library's
@@ -181,7 +178,7 @@ func (s *debugStand) onATerminal() {
 	step := func(typed, want string) {
 		_, err := io.WriteString(terminal, typed)
 		require.NoError(s.t, err)
-		require.Eventually(s.t, func() bool { return strings.Contains(seen.String(), want) }, 20*time.Second, 20*time.Millisecond, "%s: %s", typed, seen)
+		require.Eventually(s.t, func() bool { return strings.Contains(seen.String(), want) }, within, poll, "%s: %s", typed, seen)
 	}
 	step("stty size\n", "33 91")
 	require.NoError(s.t, pty.Setsize(terminal, &pty.Winsize{Cols: 101, Rows: 44}))
@@ -189,7 +186,7 @@ func (s *debugStand) onATerminal() {
 		_, err := io.WriteString(terminal, "stty size\n")
 		require.NoError(s.t, err)
 		return strings.Contains(seen.String(), "44 101")
-	}, 20*time.Second, 100*time.Millisecond, "%v", seen)
+	}, within, 10*poll, "%v", seen)
 	// One process that speaks and sleeps: between two of them the shell itself may get the
 	// interrupt, and forget it.
 	step("sh -c \"echo one''two; exec sleep 1000\"\n", "onetwo")
@@ -206,7 +203,7 @@ func (s *debugStand) onATerminal() {
 func TestA20_WhoMayAndWhen(t *testing.T) {
 	t.Parallel()
 	shows(t, "A20")
-	s := newDebugStand(t, "")
+	s := newDebugStand(t)
 	a := s.agent("--debug", "on")
 	s.job("runs", "while :; do sleep 0.1; done", "running")
 
@@ -238,7 +235,7 @@ func TestA20_WhoMayAndWhen(t *testing.T) {
 	s.await("never", "pending")
 
 	// The job's end ends its sessions; what they ran is gone.
-	word := "WORD" + strconv.Itoa(os.Getpid())
+	word := fmt.Sprintf("WORD%d.", os.Getpid()) // no other test's begins so
 	shell := s.by("debugger", s.near, "job", "exec", "runs", "--", "sh", "-c", "trap '' HUP TERM; echo ready; sleep 1000 #"+word)
 	log := newOutput(t, "shell")
 	input, err := shell.StdinPipe()
@@ -246,12 +243,12 @@ func TestA20_WhoMayAndWhen(t *testing.T) {
 	defer func() { _ = input.Close() }()
 	shell.Stdout, shell.Stderr = log.file, log.file
 	require.NoError(t, shell.Start())
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready") }, 20*time.Second, 20*time.Millisecond, "%v", log)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready") }, within, poll, "%v", log)
 	s.near.must("--token-file", s.dir+"/pusher", "jobs", "cancel", "runs")
 	_ = shell.Wait()
 	require.Equal(t, 4, shell.ProcessState.ExitCode(), "%v", log)
 	require.Contains(t, log.String(), "the job has ended")
-	require.Eventually(t, func() bool { return !running(t, word) }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !running(t, word) }, within, 5*poll)
 	s.awaitAudit("near", "debug.close", "runs", "the job has ended")
 
 	// A machine whose owner has not allowed it.

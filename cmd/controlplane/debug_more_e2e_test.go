@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,53 +35,54 @@ func TestA20_NeedsAnAccessSection(t *testing.T) {
 func TestA20_LimitsOfSessions(t *testing.T) {
 	t.Parallel()
 	shows(t, "A20")
-	s := newDebugStand(t, "idle_timeout: 2s, max_duration: 6s, max_bytes: 100000, max_sessions: 3, max_sessions_per_job: 2")
+	s := newDebugStand(t)
 	s.agent("--debug", "on")
+	few := s.limited("few", "max_bytes: 100000, max_sessions: 3, max_sessions_per_job: 2")
+	brief := s.limited("brief", "idle_timeout: 2s")
+	old := s.limited("old", "idle_timeout: 10s, max_duration: 15s")
 	s.job("runs", "sleep 1000", "running")
 	s.job("too", "sleep 1000", "running")
 
 	// Bytes: as many as may pass do, and not one more.
-	out, errs, code := s.exec(s.near, "", "runs", "--", "head", "-c", "100000", "/dev/zero")
+	out, errs, code := s.exec(few, "", "runs", "--", "head", "-c", "100000", "/dev/zero")
 	require.Zero(t, code, errs)
 	require.Len(t, out, 100_000)
-	_, errs, code = s.exec(s.near, "", "runs", "--", "head", "-c", "100001", "/dev/zero")
+	_, errs, code = s.exec(few, "", "runs", "--", "head", "-c", "100001", "/dev/zero")
 	require.Equal(t, 4, code)
 	require.Contains(t, errs, "the session has carried the 100000 bytes that it may (debug.max_bytes)")
 
-	// Sessions: two of a job, three in all. They end when idle.
-	var open []*exec.Cmd
-	hold := func(job string) *output {
-		cmd := s.by("debugger", s.near, "job", "exec", job, "--", "sh", "-c", "echo ready; sleep 1000")
-		log := newOutput(t, "held")
-		cmd.Stdout, cmd.Stderr = log.file, log.file
-		require.NoError(t, cmd.Start())
-		open = append(open, cmd)
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready") }, 20*time.Second, 10*time.Millisecond, "%v", log)
-		return log
+	// Sessions: two of a job, three in all.
+	ready := regexp.MustCompile("ready")
+	hold := func(job string) *exec.Cmd {
+		cmd := s.by("debugger", few, "job", "exec", job, "--", "sh", "-c", "echo ready; sleep 1000")
+		background(t, cmd, ready)
+		return cmd
 	}
-	logs := []*output{hold("runs"), hold("runs")}
-	_, errs, _ = s.exec(s.near, "", "runs", "--", "true")
+	open := []*exec.Cmd{hold("runs"), hold("runs")}
+	_, errs, _ = s.exec(few, "", "runs", "--", "true")
 	require.Contains(t, errs, "job runs has 2 sessions at this replica, and may have no more (debug.max_sessions_per_job)")
-	logs = append(logs, hold("too"))
-	_, errs, _ = s.exec(s.near, "", "too", "--", "true")
+	open = append(open, hold("too"))
+	_, errs, _ = s.exec(few, "", "too", "--", "true")
 	require.Contains(t, errs, "this replica has 3 sessions, and takes no more (debug.max_sessions)")
-	for i, cmd := range open {
-		_ = cmd.Wait()
-		require.Contains(t, logs[i].String(), "nothing has passed for 2s (debug.idle_timeout)")
+	for _, cmd := range open {
+		require.NoError(t, cmd.Process.Kill())
 	}
-	// One that is used goes on, until it is too old.
-	_, errs, code = s.exec(s.near, "", "runs", "--", "sh", "-c", "while :; do echo; sleep 0.2; done")
+	require.Eventually(t, func() bool { _, _, code := s.exec(few, "", "runs", "--", "true"); return code == 0 }, within, 10*poll, "all seats are free again")
+
+	// They end when idle. One that is used goes on, until it is too old.
+	_, errs, code = s.exec(brief, "", "runs", "--", "sleep", "1000")
 	require.Equal(t, 4, code)
-	require.Contains(t, errs, "the session was open for 6s, which is as long as it may (debug.max_duration)")
-	_, _, code = s.exec(s.near, "", "runs", "--", "true")
-	require.Zero(t, code, "all seats are free again")
+	require.Contains(t, errs, "nothing has passed for 2s (debug.idle_timeout)")
+	_, errs, code = s.exec(old, "", "runs", "--", "sh", "-c", "while :; do echo; sleep 0.2; done")
+	require.Equal(t, 4, code)
+	require.Contains(t, errs, "the session was open for 15s, which is as long as it may (debug.max_duration)")
 }
 
 // What goes away under a session ends it with a sentence.
 func TestA20_MachineAndReplicaGoAway(t *testing.T) {
 	t.Parallel()
 	shows(t, "A20")
-	s := newDebugStand(t, "")
+	s := newDebugStand(t)
 	a := s.agent("--debug", "on")
 	s.job("runs", "sleep 1000", "running")
 	begin := func() (*exec.Cmd, *output) {
@@ -90,7 +90,7 @@ func TestA20_MachineAndReplicaGoAway(t *testing.T) {
 		log := newOutput(t, "held")
 		cmd.Stdout, cmd.Stderr = log.file, log.file
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready") }, 20*time.Second, 10*time.Millisecond, "%v", log)
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready") }, within, poll, "%v", log)
 		return cmd, log
 	}
 	cmd, log := begin()
@@ -106,8 +106,8 @@ func TestA20_MachineAndReplicaGoAway(t *testing.T) {
 
 	// The replica is back, and so is the machine with its job.
 	s.far = startReplica(t, s.farConfig())
-	require.Eventually(t, func() bool { return a.registered() == 2 }, 30*time.Second, 50*time.Millisecond, "%v", a.log)
-	require.Eventually(t, func() bool { _, _, code := s.exec(s.near, "", "runs", "--", "true"); return code == 0 }, 30*time.Second, 200*time.Millisecond, "%v", s.near.err)
+	require.Eventually(t, func() bool { return a.registered() >= 2 }, within, 5*poll, "%v", a.log)
+	require.Eventually(t, func() bool { _, _, code := s.exec(s.near, "", "runs", "--", "true"); return code == 0 }, within, 10*poll, "%v", s.near.err)
 	cmd, log = begin()
 	require.NoError(t, a.Process.Kill())
 	_ = cmd.Wait()
@@ -150,7 +150,7 @@ func TestA20_WithMutualTLS(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err = by(ann, "job", "exec", "1", "--", "echo", "hello")
 		return err == nil && strings.Contains(out, "hello")
-	}, 30*time.Second, 100*time.Millisecond, "%s\n%v\n%v", out, s.near.err, s.far.err)
+	}, within, 10*poll, "%s\n%v\n%v", lazily(func() string { return out }), s.near.err, s.far.err)
 	s.awaitAudit("near", "debug.close", "1", "exec on machine")
 	require.Equal(t, "by-certificate", s.audit("near")[0].Who)
 	out, err = by(bob, "job", "exec", "1", "--", "true")
@@ -171,7 +171,7 @@ func TestA20_WithMutualTLS(t *testing.T) {
 		defer func() { _ = resp.Body.Close() }()
 		text, _ = io.ReadAll(resp.Body)
 		return resp.StatusCode == http.StatusOK
-	}, 20*time.Second, 100*time.Millisecond)
+	}, within, 10*poll)
 	require.Contains(t, string(text), "job 1 path /who")
 	browser.CloseIdleConnections()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,20 +23,19 @@ import (
 
 // debugStand is two replicas, of which "far" has the machines and "near" is asked.
 type debugStand struct {
-	t            *testing.T
-	near, far    *replica
-	dir          string // tokens, audits
-	web          string // near's listen.debug
-	farRunners   string
-	debugSection string
-	redis        string
+	t          *testing.T
+	near, far  *replica
+	dir        string // tokens, audits
+	web        string // near's listen.debug
+	farRunners string
+	redis      string
 }
 
 func (s *debugStand) farConfig() string { return s.config("far", s.redis, s.farRunners, "") }
 
-func newDebugStand(t *testing.T, debug string) *debugStand {
+func newDebugStand(t *testing.T) *debugStand {
 	t.Helper()
-	s := &debugStand{t: t, dir: t.TempDir(), web: peertest.FreeAddress(t), farRunners: peertest.FreeAddress(t), debugSection: debug}
+	s := &debugStand{t: t, dir: t.TempDir(), web: peertest.FreeAddress(t), farRunners: peertest.FreeAddress(t)}
 	for name, token := range map[string]string{"runner": "a-token-of-linux", "debugger": "a-token-of-debugger", "pusher": "a-token-of-pusher"} {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(token), 0o600))
 	}
@@ -52,18 +49,24 @@ func (s *debugStand) config(name, redis, runners, listen string) string {
 	return fmt.Sprintf(`replica: %s
 listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0"%s}
 store: {redis: {addrs: [%q]}}
-timeouts: {heartbeat_every: 500ms, silent: 5s}
+timeouts: {heartbeat_every: 500ms}
 access:
   - {name: ann, token: {file: %s/debugger}, roles: [debug]}
   - {name: ci, token: {file: %s/pusher}, roles: [push, read]}
 audit: {file: %s/audit-%s.jsonl}
-debug: {%s}
+debug: {}
 plugin_dir: %s
 providers:
   cloud: {plugin: spillway-provider-fake, config: {groups: {linux: {max: 1}}}}
 pools:
   - {name: linux, capability: {tags: [linux]}, provider: cloud, capacity_per_instance: 4, runner_token: {file: %s/runner}, policy: {max: 1, paused: true}}
-`, name, runners, listen, redis, s.dir, s.dir, s.dir, name, s.debugSection, filepath.Join(bin, "plugins"), s.dir)
+`, name, runners, listen, redis, s.dir, s.dir, s.dir, name, filepath.Join(bin, "plugins"), s.dir)
+}
+
+// limited starts one more replica that is asked, with limits of its own for sessions.
+func (s *debugStand) limited(name, limits string) *replica {
+	s.t.Helper()
+	return startReplica(s.t, strings.Replace(s.config(name, s.redis, "127.0.0.1:0", ""), "debug: {}", "debug: {"+limits+"}", 1))
 }
 
 // agent is a real machine of "far".
@@ -71,7 +74,7 @@ func (s *debugStand) agent(args ...string) *agentProcess {
 	s.t.Helper()
 	args = append([]string{"--router", s.farRunners, "--token-file", s.dir + "/runner", "--plaintext", "--capacity", "4", "--stop-grace", "1s", "--work-dir", s.t.TempDir()}, args...)
 	a := runAgent(s.t, args...)
-	require.Eventually(s.t, func() bool { return a.registered() > 0 }, 20*time.Second, 20*time.Millisecond, "%v", a.log)
+	require.Eventually(s.t, func() bool { return a.registered() > 0 }, within, poll, "%v", a.log)
 	return a
 }
 
@@ -87,12 +90,12 @@ func (s *debugStand) await(id, state string) {
 	require.Eventually(s.t, func() bool {
 		out, err := s.near.ctl("--token-file", s.dir+"/pusher", "jobs", "show", id)
 		return err == nil && regexp.MustCompile(`state +`+state).MatchString(out)
-	}, 20*time.Second, 20*time.Millisecond, "job %s: %v", id, s.far.err)
+	}, within, poll, "job %s: %v", id, s.far.err)
 }
 
 // by is the command of somebody at a replica.
 func (s *debugStand) by(who string, at *replica, args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(bin, "spillwayctl"), append([]string{"--addr", at.api, "--token-file", s.dir + "/" + who}, args...)...)
+	return exec.Command(filepath.Join(bin, "spillwayctl"), append([]string{"--addr", at.api, "--timeout", within.String(), "--token-file", s.dir + "/" + who}, args...)...)
 }
 
 // exec runs a command in a job and returns what it prints and its exit code.
@@ -114,12 +117,7 @@ func (s *debugStand) audit(replica string) (entries []access.Entry) {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "audit-"+replica+".jsonl"))
 	require.NoError(s.t, err)
-	for line := range strings.Lines(string(text)) {
-		var e access.Entry
-		require.NoError(s.t, json.Unmarshal([]byte(line), &e))
-		entries = append(entries, e)
-	}
-	return entries
+	return auditEntries(s.t, text)
 }
 
 // awaitAudit waits for an entry with an action about an object, whose detail has words.
@@ -136,7 +134,7 @@ func (s *debugStand) awaitAudit(replica, action, object string, words ...string)
 			}
 		}
 		return false
-	}, 10*time.Second, 20*time.Millisecond, "%s %s %v: not in %v", action, object, words, s.audit(replica))
+	}, within, poll, "%s %s %v: not in %v", action, object, words, lazily(func() string { return fmt.Sprint(s.audit(replica)) }))
 }
 
 // serving is a job that serves HTTP and gRPC, and its port.
@@ -153,7 +151,7 @@ func (s *debugStand) serving(id string) (port string) {
 			_ = conn.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, within, poll)
 	return port
 }
 
@@ -188,7 +186,7 @@ func background(t *testing.T, cmd *exec.Cmd, word *regexp.Regexp) string {
 	require.Eventually(t, func() bool {
 		found = word.FindStringSubmatch(out.String())
 		return found != nil
-	}, 20*time.Second, 20*time.Millisecond, "%v", out)
+	}, within, poll, "%v", out)
 	return found[len(found)-1]
 }
 

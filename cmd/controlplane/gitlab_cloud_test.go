@@ -59,7 +59,7 @@ func newGitLabCloud(t *testing.T, hooks ...asgstub.HookConfig) *gitlabCloud {
 		Name: linux, Max: 10, NewInstancesProtected: true, SuspendedProcesses: []string{"AZRebalance"}, Hooks: hooks,
 		Faults: &asgstub.Faults{Boot: bootTime, Victim: asgstub.BusyFirst},
 	})
-	s.gate = &gate{cloud: s.cloud, group: linux, working: s.working}
+	s.gate = &gate{cloud: s.cloud, group: linux, working: s.working, over: t.Context().Done()}
 	server := httptest.NewServer(s.gate)
 	s.api = server.URL
 	ctx, stop := context.WithCancel(context.Background())

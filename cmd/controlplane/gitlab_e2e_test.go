@@ -1,8 +1,8 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,11 +33,15 @@ func TestC20_ObserveWithoutADrainNeverScalesIn(t *testing.T) {
 		gitlab: "api_token: {file: DIR/api}\njobs: {every: 1s}", max: 2,
 		pool: "mode: observe\ngitlab: {runner_id: RUNNER}\nobserve: {metrics: {every: 1s}}",
 	}, "", ""))
-	s.awaitSuccess(r, s.enqueue(4, "sleep 0.5; echo it ran"), "it ran")
+	release := filepath.Join(t.TempDir(), "release")
+	ids := s.enqueue(4, until(release)+"; echo it ran")
+	require.Eventually(t, func() bool { return r.pool().InService == 2 }, within, 10*poll, "%v", r.err)
+	touch(t, release)
+	s.awaitSuccess(r, ids, "it ran")
 	require.Eventually(t, func() bool {
 		p := r.pool()
 		return p.Hold == "cannot_drain" && p.Desired == 2 && p.InService == 2
-	}, time.Minute, 100*time.Millisecond, "%v", r.err)
+	}, within, 10*poll, "%v", r.err)
 	r.stop()
 }
 

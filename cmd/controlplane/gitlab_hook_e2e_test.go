@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,21 +25,38 @@ func TestObserveDrainsByTheGroupsHook(t *testing.T) {
 	t.Parallel()
 	s := newGitLabCloud(t, asgstub.HookConfig{Name: "drain", Transition: asgstub.Terminating, HeartbeatTimeout: 60})
 	r := startReplicaWith(t, keys("one"), s.config(s.hooked(), "", ""))
-	release := filepath.Join(t.TempDir(), "release")
-	long := s.enqueue(1, until(release)+"; echo it ran")
-	short := s.enqueue(2, "sleep 0.5; echo it ran")
+	soon, late := filepath.Join(t.TempDir(), "soon"), filepath.Join(t.TempDir(), "late")
+	long := s.enqueue(1, until(late)+"; echo it ran")
+	short := s.enqueue(2, until(soon)+"; echo it ran")
+	var where []string // of each job
+	for _, id := range slices.Concat(long, short) {
+		view, err := s.gitlab.WaitFor(t.Context(), id, "to say where it runs", func(v gitlabtest.JobView) bool { return ranOn(&v) != "" })
+		require.NoError(t, err)
+		where = append(where, ranOn(&view))
+	}
+	touch(t, soon)
 	s.awaitSuccess(r, short, "it ran")
 	require.Eventually(t, func() bool { return s.cloud.Live(linux) == 1 }, within, 5*poll, "%v", r.err)
-	require.Equal(t, 2, s.cloud.CountOf(completeHook), "each of the two waited for its hook")
+	require.ElementsMatch(t, where[1:], s.completed(), "each of the two waited for its hook")
 	busy, _ := s.gitlab.Job(long[0])
 	require.Equal(t, gitlabtest.Running, busy.Status)
-	require.Equal(t, ranOn(&busy), s.cloud.Existing(linux)[0].ID, "the busy one stays")
+	require.Equal(t, where[0], s.cloud.Existing(linux)[0].ID, "the busy one stays")
 
-	touch(t, release)
+	touch(t, late)
 	s.awaitSuccess(r, long, "it ran")
 	s.awaitScaledIn(r, 0)
-	require.Equal(t, 3, s.cloud.CountOf(completeHook))
+	require.ElementsMatch(t, where, s.completed())
 	r.stop()
+}
+
+// completed are the instances whose hook was completed, each once.
+func (s *gitlabCloud) completed() (ids []string) {
+	for _, a := range s.gate.arrivals() {
+		if id := a.instance(); a.op == completeHook && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Nothing would tell the runner of an instance that goes.

@@ -146,17 +146,20 @@ func TestB2B3B4_PrometheusAloneDrivesThePool(t *testing.T) {
 	for _, step := range []string{"set_desired(3, expected 0)", "set_desired(6, expected 3)", "set_desired(9, expected 6)", "set_desired(10, expected 9)"} {
 		require.Contains(t, r.err.String(), step)
 	}
-	addresses := runnerMetrics(t, r.Process.Pid)
-	require.Len(t, addresses, 10)
+	var addresses []string
+	require.Eventually(t, func() bool {
+		addresses = runnerMetrics(t, r.Process.Pid)
+		return len(addresses) == 10
+	}, within, 5*poll, "%v", r.err)
 	p.scrape(addresses)
 	require.Eventually(t, func() bool { n, _ := p.ask("sum(gitlab_runner_jobs)"); return n == "10" }, within, 5*poll)
 	require.Eventually(t, func() bool { n, _ := p.ask(query); return n == "12" }, within, 5*poll, "two wait still, and ten run")
 
 	// All of a sudden it is two numbers, and then none: nobody knows that nothing is left.
 	queue.say("ci_jobs_waiting{queue=\"a\"} 0\nci_jobs_waiting{queue=\"b\"} 0\n")
-	touch(t, release)
-	s.awaitSuccess(r, ids, "it ran")
 	r.awaitCount("answers with 2 series instead of one number")
+	touch(t, release) // not before: what runs and what waits are not scraped at once
+	s.awaitSuccess(r, ids, "it ran")
 	queue.say("ci_jobs_waiting NaN\n")
 	r.awaitCount("NaN, which is no number of jobs")
 	require.Eventually(t, func() bool { return r.pool().Hold == "hold_stale" }, within, 5*poll, "%v", r.err)
@@ -164,7 +167,7 @@ func TestB2B3B4_PrometheusAloneDrivesThePool(t *testing.T) {
 
 	queue.say("ci_jobs_waiting 0\n")
 	require.Eventually(t, func() bool { p := r.pool(); return p.Desired == 3 && p.InService == 3 && p.Hold == "" }, within, 5*poll, "%v", r.err)
-	require.Empty(t, r.source("count/linux").Error)
+	require.Eventually(t, func() bool { return r.source("count/linux").Error == "" }, within, 5*poll, "%v", r.err)
 	r.stop()
 }
 

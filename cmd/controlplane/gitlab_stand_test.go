@@ -92,7 +92,7 @@ func (s *gitlabStand) config(f fleet, listen, jobRouter string) string {
 	}
 	return strings.NewReplacer("DIR", s.dir, "RUNNER", fmt.Sprint(s.runner)).Replace(fmt.Sprintf(`listen: {runners: %q, api: "127.0.0.1:0", metrics: "127.0.0.1:0", gitlab: %q, job_router: %q}
 %stick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 5s}
+timeouts: {heartbeat_every: 500ms, silent: 8s}
 plugin_dir: %s
 providers:
   cloud: {%s}
@@ -198,7 +198,7 @@ func (r *replica) pool() (p struct {
 
 func (r *replica) awaitEmpty() {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { p := r.pool(); return p.Desired == 0 && p.InService == 0 }, time.Minute, 100*time.Millisecond, "%v", r.err)
+	require.Eventually(r.t, func() bool { p := r.pool(); return p.Desired == 0 && p.InService == 0 }, within, 10*poll, "%v", r.err)
 }
 
 // stop ends a replica in order, and nothing of it is left.

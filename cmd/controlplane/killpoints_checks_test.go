@@ -29,10 +29,12 @@ func (k *killing) requireFenced() {
 func (k *killing) awaitAgreement() {
 	k.t.Helper()
 	const reconciles = 2
-	changes := func() int { return len(k.gate.arrivals()) + k.launched() + len(k.ended()) }
-	looks, changed := k.cloud.CountOf(describe), changes()
+	looks, changed := k.cloud.CountOf(describe), k.changes()
 	for {
-		recorded, heard := k.onRecord(), k.heard()
+		// How many looks there were is counted before what they must have led to is read, and
+		// a machine is forgotten after its instance is: this order bears any pause of ours.
+		seen := k.cloud.CountOf(describe) - looks
+		heard, recorded := k.heard(), k.onRecord()
 		real, counted := k.inCloud()
 		recorded.instances = slices.DeleteFunc(recorded.instances, func(id string) bool {
 			return heard[id] && !slices.Contains(real.instances, id)
@@ -40,28 +42,51 @@ func (k *killing) awaitAgreement() {
 		if real.desired == counted && recorded.desired == real.desired && slices.Equal(recorded.instances, real.instances) {
 			return
 		}
-		if now := changes(); now != changed {
-			looks, changed = k.cloud.CountOf(describe), now
-		}
 		// One look may have been under way, and the records are written after a look.
-		if seen := k.cloud.CountOf(describe) - looks; seen > 1+reconciles+1 {
+		if now := k.changes(); now != changed {
+			looks, changed = k.cloud.CountOf(describe), now
+		} else if seen > 1+reconciles+1 {
 			require.FailNow(k.t, "no agreement", "after %d looks: real %v with %d that count, on record %v\n%v", seen, real, counted, recorded, k.replica.err)
 		}
 		<-time.After(poll)
 	}
 }
 
-// requireOneLaunchEach: since the last round one instance at most was asked for each job.
-func (k *killing) requireOneLaunchEach(jobs int) {
-	k.t.Helper()
-	g, _ := k.cloud.Group(linux)
-	now := k.launched() + g.Outstanding // what has been asked for comes later
-	gone := 0                           // each is replaced by the group, and again for its job, which is missed later
-	for _, cause := range k.ended() {
-		if cause == asgstub.BySomebody {
-			gone++
+// changes counts what has changed in the cloud, and what was to change it.
+func (k *killing) changes() int {
+	n := len(k.gate.arrivals())
+	for _, in := range k.cloud.Instances(linux) {
+		if n++; !in.EndedAt.IsZero() {
+			n++
 		}
 	}
+	return n
+}
+
+// asked is how many instances were asked for so far, whether they came or not, and how
+// many somebody ended.
+func (k *killing) asked() (n, gone int) {
+	for {
+		all := k.cloud.Instances(linux)
+		g, _ := k.cloud.Group(linux)
+		if len(k.cloud.Instances(linux)) != len(all) {
+			continue // one came meanwhile: it would count twice
+		}
+		for _, in := range all {
+			if in.Cause == asgstub.BySomebody {
+				gone++
+			}
+		}
+		return len(all) + g.Outstanding, gone
+	}
+}
+
+// requireOneLaunchEach: since the last round one instance at most was asked for each job.
+// One that somebody ends is replaced by the group, and again for its job, which is missed
+// later.
+func (k *killing) requireOneLaunchEach(jobs int) {
+	k.t.Helper()
+	now, gone := k.asked()
 	require.LessOrEqual(k.t, now-k.before, jobs+2*(gone-k.gone), "more instances were launched than there were jobs\n%v", k.replica.err)
 	k.before, k.gone = now, gone
 }

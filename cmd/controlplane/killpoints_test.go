@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -101,6 +102,7 @@ type plan struct {
 	first   int           // jobs that come at once
 	second  time.Duration // until the others come
 	lasting time.Duration // of each job
+	release string        // the file for which the jobs wait instead; empty: none
 	empty   bool          // it begins without instances
 }
 
@@ -129,7 +131,7 @@ func (k *killing) plan(n int) plan {
 	case atTakeback: // all at once and for long, so that instances are missing when they are canceled
 		p.first, p.lasting, p.empty = len(p.ids), 5*time.Second, true
 	case atLoss:
-		p.lasting = 4 * time.Second
+		p.release = filepath.Join(k.t.TempDir(), "release")
 	case atLaunch:
 		p.empty = true // or what is there may do
 	case atRandom, atRest:
@@ -146,13 +148,17 @@ func (k *killing) round(n int) {
 		k.awaitEmpty(k.wait, k.replica.err)
 	}
 	if p.when == atTakeback {
-		k.cloud.SetFaults(linux, asgstub.Faults{Boot: bootTime, Victim: asgstub.BusyFirst, Partial: 0.4, LateFill: 4 * time.Second})
+		k.cloud.SetFaults(linux, asgstub.Faults{Boot: bootTime, Victim: asgstub.BusyFirst, Partial: 0.4, LateFill: 15 * time.Second})
 	}
 	caught := k.arm(p.when)
 	asked := &living{replica: k.replica}
 	var load sync.WaitGroup
+	work := fmt.Sprintf("sleep %.3f", p.lasting.Seconds())
+	if p.release != "" {
+		work = until(p.release)
+	}
 	load.Go(func() {
-		script := k.diary.script(fmt.Sprintf("sleep %.3f", p.lasting.Seconds()))
+		script := k.diary.script(work)
 		k.pushAll(asked, p.ids[:p.first], script)
 		<-time.After(p.second)
 		k.pushAll(asked, p.ids[p.first:], script)
@@ -219,6 +225,7 @@ func (k *killing) kill(p plan, caught *trap) {
 	k.requireFenced()
 	if p.when == atLoss {
 		require.True(k.t, k.cloud.TerminateExternally(k.busy()))
+		touch(k.t, p.release)
 	}
 }
 
@@ -281,12 +288,13 @@ func (k *killing) pushAll(replicas *living, ids []string, script string) {
 	}
 }
 
-// awaitJobs waits until the jobs have ended.
+// awaitJobs waits until the jobs have ended. One that is lost waits for its claim to run
+// out first.
 func (k *killing) awaitJobs(ids []string) {
 	k.t.Helper()
 	var states map[string]int
 	require.Eventually(k.t, func() bool {
 		states = k.replica.states(ids)
 		return states["completed"]+states["canceled"] == len(ids)
-	}, within, 5*poll, "jobs are left: %v\n%v", &states, k.replica.err)
+	}, time.Minute+within, 5*poll, "jobs are left: %v\n%v", &states, k.replica.err)
 }

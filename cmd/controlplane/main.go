@@ -49,10 +49,10 @@ func withCode(code int, err error) error {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := runRoot(ctx, newRoot(), os.Args[1:])
-	stop()
-	os.Exit(code)
+	// Nobody takes the signals back: a second one, in the last moment, would kill what has
+	// ended in order.
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	os.Exit(runRoot(ctx, newRoot(), os.Args[1:]))
 }
 
 // runRoot runs one command and returns its exit code.

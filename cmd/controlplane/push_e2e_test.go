@@ -102,7 +102,7 @@ func linuxJob(id, script, image string) *typesv1.Job {
 func TestA16_OneClientFollowsItsJobsOverTheLossOfAReplica(t *testing.T) {
 	t.Parallel()
 	shows(t, "A16", "A17")
-	s := newRouterStand(t, "admission: {controllers: [{name: image-policy, scope: instance, deadline: 30s}]}\n", handPool{"linux", linuxPool})
+	s := newSteadyStand(t, "admission: {controllers: [{name: image-policy, scope: instance, deadline: 2m}]}\n", handPool{"linux", linuxPool})
 	controller(t, "admission-image-policy", s.a().api, "-allow", "ruby:*")
 	s.machine("a", "linux", "m1")
 	script, gate := scriptGate(t)

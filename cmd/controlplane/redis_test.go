@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,13 +45,14 @@ func startReplicaAt(t *testing.T, env []string, path string) *replica {
 	require.Eventually(t, func() bool {
 		found = addr.FindStringSubmatch(r.err.String())
 		return found != nil
-	}, 30*time.Second, 10*time.Millisecond, "%v", r.err)
+	}, within, poll, "%v", r.err)
 	r.api, r.metrics = found[1], found[2]
 	return r
 }
 
 func (r *replica) ctl(args ...string) (string, error) {
-	out, err := exec.Command(filepath.Join(bin, "spillwayctl"), append([]string{"--addr", r.api}, args...)...).CombinedOutput()
+	args = append([]string{"--addr", r.api, "--timeout", within.String()}, args...)
+	out, err := exec.Command(filepath.Join(bin, "spillwayctl"), args...).CombinedOutput()
 	return string(out), err
 }
 
@@ -121,19 +121,19 @@ func TestC40_RedisStandsStill(t *testing.T) {
 	t.Parallel()
 	redis := storetest.StartServer(t)
 	r := startReplica(t, localConfig(t, redis.Addr))
-	require.Eventually(t, func() bool { return r.ready() == http.StatusOK }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return r.ready() == http.StatusOK }, within, 2*poll, "%v", r.err)
 	r.must("jobs", "submit", jobFile(t, 24, "sleep 0.3; echo done"))
-	require.Eventually(t, func() bool { return r.listed("completed") > 0 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return r.listed("completed") > 0 }, within, 2*poll, "%v", r.err)
 
 	require.NoError(t, redis.Signal(syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return r.ready() == http.StatusServiceUnavailable }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return r.ready() == http.StatusServiceUnavailable }, within, 5*poll, "%v", r.err)
 	require.NoError(t, redis.Signal(syscall.SIGCONT))
 
-	require.Eventually(t, func() bool { return r.ready() == http.StatusOK }, 10*time.Second, 50*time.Millisecond)
-	require.Eventually(t, func() bool { return r.listed("completed") == 24 }, 60*time.Second, 100*time.Millisecond, "%v", r.err)
+	require.Eventually(t, func() bool { return r.ready() == http.StatusOK }, within, 5*poll, "%v", r.err)
+	require.Eventually(t, func() bool { return r.listed("completed") == 24 }, within, 10*poll, "%v", r.err)
 	require.Eventually(t, func() bool {
 		return strings.Contains(r.must("pools", "-o", "json"), `"desired": 0`) || !strings.Contains(r.must("pools", "-o", "json"), `"desired"`)
-	}, 60*time.Second, 200*time.Millisecond)
+	}, within, 20*poll, "%v", r.err)
 	left := descendants(t, r.Process.Pid)
 	require.NoError(t, r.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, exitOK, r.code(), r.err)
@@ -149,7 +149,7 @@ func TestI8_OneReplicaScalesAndAnotherTakesOver(t *testing.T) {
 	a := startReplica(t, config)
 	b := startReplica(t, config)
 	b.must("jobs", "submit", "--id", "1", "--tag", "linux", "--script", "true")
-	require.Eventually(t, func() bool { return strings.Contains(b.must("explain", "linux"), "set_desired(1") }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(b.must("explain", "linux"), "set_desired(1") }, within, 5*poll, "%v\n%v", a.err, b.err)
 	first := strings.Count(b.must("explain", "linux", "-o", "json"), "set_desired(")
 	require.Equal(t, 1, first)
 	require.Equal(t, 1, strings.Count(a.err.String()+b.err.String(), `action="set_desired`), "one of them acted")
@@ -161,7 +161,7 @@ func TestI8_OneReplicaScalesAndAnotherTakesOver(t *testing.T) {
 	require.NoError(t, holder.Process.Kill())
 	_ = holder.code()
 	// The heir's cloud is another one, empty: that it launches shows that it owns the pool now.
-	require.Eventually(t, func() bool { return strings.Contains(heir.err.String(), `action="set_desired`) }, 40*time.Second, 100*time.Millisecond, "%v", heir.err)
+	require.Eventually(t, func() bool { return strings.Contains(heir.err.String(), `action="set_desired`) }, within, 10*poll, "%v", heir.err)
 	require.NoError(t, heir.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, exitOK, heir.code())
 }

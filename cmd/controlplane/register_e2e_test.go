@@ -18,9 +18,13 @@ const linuxPool = "capability: {tags: [linux]}"
 func TestA2_RunnersRegisterAndTellHowFullTheyAre(t *testing.T) {
 	t.Parallel()
 	shows(t, "A2")
-	s := newRouterStand(t, "", handPool{"linux", linuxPool + ", capacity_per_instance: 2"})
+	s := newSteadyStand(t, "", handPool{"linux", linuxPool + ", capacity_per_instance: 2"})
 	s.machine("a", "linux", "m1", "--capacity", "5", "--instance-id", "i-1")
-	first := s.b().machine("m1")
+	var first machineView
+	s.awaitMachine("m1", func(v machineView) bool {
+		first = v
+		return !v.Silent
+	})
 	require.Equal(t, machineView{ID: "m1", Instance: "i-1", Pool: "linux", Capacity: 2, HeardAt: first.HeardAt}, first, "the pool bounds its capacity")
 	s.awaitMachine("m1", func(v machineView) bool { return v.HeardAt.After(first.HeardAt) })
 
@@ -29,7 +33,7 @@ func TestA2_RunnersRegisterAndTellHowFullTheyAre(t *testing.T) {
 	s.awaitMachine("m1", func(v machineView) bool { return v.Busy == 2 })
 	require.Contains(t, s.b().must("runners"), "2/2")
 	require.Equal(t, "pending", s.b().record("three").State)
-	require.Equal(t, "full", s.a().outcomes("three")["linux"])
+	require.Eventually(t, func() bool { return s.a().outcomes("three")["linux"] == "full" }, within, 5*poll, "%v", s.a().err)
 	open(t, gate)
 	for _, id := range []string{"one", "two", "three"} {
 		rec := s.b().await(id, "completed")
@@ -53,7 +57,7 @@ func TestA2_RunnersRegisterAndTellHowFullTheyAre(t *testing.T) {
 func TestA3_AMachineBehindNATKeepsItsJobWhenTheTunnelBreaks(t *testing.T) {
 	t.Parallel()
 	shows(t, "A3")
-	s := newRouterStand(t, "", handPool{"linux", linuxPool})
+	s := newSteadyStand(t, "", handPool{"linux", linuxPool})
 	way := newCrossing(t, s.runners["a"])
 	m := s.machineAt(way.address(), "linux", "m1", "--log-level", "debug")
 	s.awaitMachine("m1", func(v machineView) bool { return v.Pool == "linux" })
@@ -68,7 +72,7 @@ func TestA3_AMachineBehindNATKeepsItsJobWhenTheTunnelBreaks(t *testing.T) {
 	way.cut(true)
 	require.Eventually(t, func() bool { return strings.Contains(m.log.String(), "not connected") }, within, poll, "%v", m.log)
 	way.cut(false)
-	require.Eventually(t, func() bool { return m.registered() == 2 }, within, poll, "%v", m.log)
+	require.Eventually(t, func() bool { return m.registered() > 1 }, within, poll, "%v", m.log)
 	s.b().submit(job{"id": "next", "script": "true"})
 	require.Eventually(t, func() bool { return strings.Contains(m.log.String(), "total_jobs=1") }, within, poll, "%v", m.log)
 	open(t, gate)
@@ -83,7 +87,7 @@ func TestA3_AMachineBehindNATKeepsItsJobWhenTheTunnelBreaks(t *testing.T) {
 func TestA5_ARefusedJobGoesToAnotherMachine(t *testing.T) {
 	t.Parallel()
 	shows(t, "A5")
-	s := newRouterStand(t, "", handPool{"linux", linuxPool})
+	s := newSteadyStand(t, "", handPool{"linux", linuxPool})
 	disk := filepath.Join(t.TempDir(), "disk")
 	full := s.machine("a", "linux", "m1", "--work-dir", disk)
 	require.NoError(t, os.RemoveAll(disk))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/gitlab/gitlabtest"
+	"github.com/spillway-ci/spillway/gitlab/jobrouter"
 	"github.com/spillway-ci/spillway/internal/peertest"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
@@ -67,7 +68,7 @@ func newTokenStandOf(t *testing.T, replicas []string, gitlab, more string, pools
 listen: {runners: "127.0.0.1:0", api: "127.0.0.1:0", metrics: "127.0.0.1:0", gitlab: %q, job_router: %q}
 store: {redis: {addrs: [%q]}}
 tick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 5s}
+timeouts: {heartbeat_every: 500ms, silent: 8s}
 plugin_dir: %s
 providers:
   local: {plugin: spillway-provider-local, env: [PATH], config: {boot_delay: 10m, groups: [%s]}}
@@ -162,7 +163,30 @@ func (s *tokenStand) awaitHeld(replica, pool, behind string) {
 	r := s.replicas[replica]
 	require.Eventually(s.t, func() bool {
 		return strings.Contains(r.finding(pool), "held_back: jobs go to pool "+behind+" first")
-	}, within, 50*time.Millisecond, "%v", r.err)
+	}, within, 5*poll, "%v", r.err)
+}
+
+// awaitTurn waits until a pool is not held back.
+func (s *tokenStand) awaitTurn(replica, pool string) {
+	s.t.Helper()
+	r := s.replicas[replica]
+	require.Eventually(s.t, func() bool { return !strings.Contains(r.finding(pool), "held_back") }, within, 5*poll, "%v", r.err)
+}
+
+// ranWhile is the machine of a job that runs while a pool is held back. That the pool's
+// turn has come meanwhile is waited for before the job may end: who waits after that for
+// the pool to be held back again knows that the machine is free again.
+func (s *tokenStand) ranWhile(replica, tag, pool, behind string) (system string) {
+	s.t.Helper()
+	release := filepath.Join(s.t.TempDir(), "release")
+	s.awaitHeld(replica, pool, behind)
+	id := s.job(tag, until(release))
+	_, err := s.gitlab.Wait(s.t.Context(), id, gitlabtest.Running)
+	require.NoError(s.t, err)
+	s.awaitTurn(replica, pool)
+	touch(s.t, release)
+	system, _ = s.ranAt(id)
+	return system
 }
 
 // A6, I11: two runner tokens of one capability, each with its machine at another replica.
@@ -175,22 +199,30 @@ func TestA6_TheBetterTokenGoesFirstOverReplicas(t *testing.T) {
 	main := s.runner("a", "main", "--router")
 	s.runner("b", "spare", "--router")
 	for range 4 {
-		s.awaitHeld("b", "spare", "main")
-		system, _ := s.ranAt(s.job("docker", "sleep 0.3")) // so that it is seen that it is busy
-		require.Equal(t, "main", system, "though the other one was free")
+		require.Equal(t, "main", s.ranWhile("b", "docker", "spare", "main"), "though the other one was free")
 	}
 	s.awaitHeld("b", "spare", "main")
 	s.awaitMetric("b", `spillway_gitlab_held_back_bool\{pool="spare"\} 1`)
-	long := s.job("docker", "sleep 3")
+	release := filepath.Join(t.TempDir(), "release")
+	long := s.job("docker", until(release))
 	_, err := s.gitlab.Wait(t.Context(), long, gitlabtest.Running)
 	require.NoError(t, err)
-	system, waited := s.ranAt(s.job("docker", "true"))
+	soon := filepath.Join(t.TempDir(), "soon")
+	other := s.job("docker", until(soon))
+	_, err = s.gitlab.Wait(t.Context(), other, gitlabtest.Running)
+	require.NoError(t, err)
+	s.awaitTurn("a", "main") // a pool without a free machine goes behind one with such, and now neither has one
+	touch(t, soon)
+	system, waited := s.ranAt(other)
 	require.Equal(t, "spare", system, "the better one is full")
-	require.Less(t, waited, 2500*time.Millisecond)
+	require.Less(t, waited, jobrouter.FreePatience, "nobody waits for it")
+	s.awaitHeld("a", "main", "spare") // whose machine is free again
+	touch(t, release)
 	system, _ = s.ranAt(long)
 	require.Equal(t, "main", system)
 
-	// A7: the order changes while they wait.
+	// A7: the order changes while both wait.
+	s.awaitTurn("a", "main")
 	s.replicas["a"].must("priority", "set", "main", "7")
 	s.awaitHeld("a", "main", "spare")
 	system, _ = s.ranAt(s.job("docker", "true"))
@@ -203,7 +235,7 @@ func TestA6_TheBetterTokenGoesFirstOverReplicas(t *testing.T) {
 	require.NoError(t, s.replicas["a"].Process.Kill())
 	system, waited = s.ranAt(s.job("docker", "true"))
 	require.Equal(t, "spare", system)
-	require.Less(t, waited, 30*time.Second)
+	require.Less(t, waited, within)
 }
 
 // A6: machines that ask GitLab themselves, through the front proxy, wait for their turn as
@@ -216,9 +248,7 @@ func TestA6_TheBetterTokenGoesFirstForRunnersThatAskThemselves(t *testing.T) {
 	s.runner("b", "spare")
 	s.awaitMetric("b", `spillway_gitlab_held_questions_total\{pool="spare",reason="machine_free"\} [1-9]`)
 	for range 2 {
-		s.awaitHeld("b", "spare", "main")
-		system, _ := s.ranAt(s.job("docker", "sleep 0.5")) // so that it is seen that it is busy
-		require.Equal(t, "main", system)
+		require.Equal(t, "main", s.ranWhile("b", "docker", "spare", "main"))
 	}
 	require.NoError(t, main.Process.Kill())
 	system, _ := s.ranAt(s.job("docker", "true"))
@@ -229,7 +259,8 @@ func TestA6_TheBetterTokenGoesFirstForRunnersThatAskThemselves(t *testing.T) {
 func TestA6_JobsWaitForTheBetterTokensPoolToGrow(t *testing.T) {
 	t.Parallel()
 	shows(t, "A6")
-	s := newTokenStand(t, "", tokenPool{"near", "gpu", "priority: 0, spill_after: 8s"}, tokenPool{"far", "gpu", "priority: 1"})
+	const spillAfter = 20 * time.Second
+	s := newTokenStand(t, "", tokenPool{"near", "gpu", fmt.Sprintf("priority: 0, spill_after: %s", spillAfter)}, tokenPool{"far", "gpu", "priority: 1"})
 	s.runner("b", "far", "--router")
 	s.awaitHeld("b", "far", "near")
 	first, second, third := s.job("gpu", "true"), s.job("gpu", "true"), s.job("gpu", "true")
@@ -239,9 +270,9 @@ func TestA6_JobsWaitForTheBetterTokensPoolToGrow(t *testing.T) {
 		require.Equal(t, "far", system)
 		waits = append(waits, waited)
 	}
-	require.Less(t, waits[0], 6*time.Second, "near can have one job, and more wait: %v", waits)
-	require.Less(t, waits[1], 6*time.Second)
-	require.GreaterOrEqual(t, waits[2], 8*time.Second, "the one that near could have had waits for it: %v", waits)
+	require.Less(t, waits[0], spillAfter, "near can have one job, and more wait: %v", waits)
+	require.Less(t, waits[1], spillAfter, "%v", waits)
+	require.GreaterOrEqual(t, waits[2], spillAfter, "the one that near could have had waits for it: %v", waits)
 	require.Contains(t, s.replicas["b"].must("explain", "near")+s.replicas["a"].must("explain", "near"), "set_desired(1")
 }
 

@@ -28,6 +28,7 @@ type routerStand struct {
 	redis    string
 	pools    []handPool
 	more     string // sections of the configuration
+	silent   time.Duration
 	runners  map[string]string
 	replicas map[string]*replica
 }
@@ -36,23 +37,63 @@ type routerStand struct {
 // policy.
 type handPool struct{ name, settings string }
 
-// lostAfter is how long a machine of a routerStand may be silent; its jobs go to others
+// lostAfter is how long a machine of a newRouterStand may be silent; its jobs go to others
 // after as long again.
 const lostAfter = 4 * time.Second
 
+// newRouterStand is for tests of machines that are lost.
 func newRouterStand(t *testing.T, more string, pools ...handPool) *routerStand {
 	t.Helper()
+	return startRouterStand(t, lostAfter, more, pools)
+}
+
+// newSteadyStand is for tests that lose no machine: one that has stood still for some
+// seconds is not given up.
+func newSteadyStand(t *testing.T, more string, pools ...handPool) *routerStand {
+	t.Helper()
+	return startRouterStand(t, time.Minute, more, pools)
+}
+
+func startRouterStand(t *testing.T, silent time.Duration, more string, pools []handPool) *routerStand {
+	t.Helper()
 	s := &routerStand{
-		t: t, dir: t.TempDir(), redis: storetest.StartServer(t).Addr, pools: pools, more: more,
+		t: t, dir: t.TempDir(), redis: storetest.StartServer(t).Addr, pools: pools, more: more, silent: silent,
 		runners: map[string]string{"a": peertest.FreeAddress(t), "b": peertest.FreeAddress(t)}, replicas: map[string]*replica{},
 	}
 	for _, p := range pools {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, p.name), []byte("a-token-of-"+p.name), 0o600))
 	}
 	for _, name := range []string{"a", "b"} {
-		s.replicas[name] = startReplica(t, s.config(name))
+		s.replicas[name] = startReplicaAt(t, nil, s.write(name))
 	}
 	return s
+}
+
+// write puts a replica's configuration into its file.
+func (s *routerStand) write(name string) (path string) {
+	s.t.Helper()
+	path = filepath.Join(s.dir, name+".yaml")
+	require.NoError(s.t, os.WriteFile(path, []byte(s.config(name)), 0o600))
+	return path
+}
+
+// reconfigure has both replicas read other sections of the configuration.
+func (s *routerStand) reconfigure(more string) {
+	s.t.Helper()
+	s.more = more
+	for name, r := range s.replicas {
+		s.write(name)
+		r.readAgain()
+	}
+}
+
+// readAgain has a replica read its configuration, and waits until it has.
+func (r *replica) readAgain() {
+	r.t.Helper()
+	read := func() int { return strings.Count(r.err.String(), `msg="configuration read again"`) }
+	before := read()
+	require.NoError(r.t, r.Process.Signal(syscall.SIGHUP))
+	require.Eventually(r.t, func() bool { return read() > before }, within, poll, "%v", r.err)
 }
 
 func (s *routerStand) config(name string) string {
@@ -70,7 +111,7 @@ plugin_dir: %s
 providers:
   cloud: {plugin: spillway-provider-fake, config: {groups: {%s}}}
 pools:
-%s%s`, name, s.runners[name], s.redis, lostAfter, filepath.Join(bin, "plugins"), strings.TrimSuffix(groups, ", "), pools, s.more)
+%s%s`, name, s.runners[name], s.redis, s.silent, filepath.Join(bin, "plugins"), strings.TrimSuffix(groups, ", "), pools, s.more)
 }
 
 // a and b are the replicas.
@@ -201,7 +242,7 @@ func (r *replica) submit(jobs ...job) {
 		require.NoError(r.t, err)
 		lines.Write(append(line, '\n'))
 	}
-	cmd := exec.Command(filepath.Join(bin, "spillwayctl"), "--addr", r.api, "jobs", "submit", "-")
+	cmd := exec.Command(filepath.Join(bin, "spillwayctl"), "--addr", r.api, "--timeout", within.String(), "jobs", "submit", "-")
 	cmd.Stdin = strings.NewReader(lines.String())
 	out, err := cmd.CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
@@ -254,9 +295,6 @@ func (r record) way() (states []string) {
 	return states
 }
 
-// at is when the last of them was.
-func (r record) at() time.Time { return r.Transitions[len(r.Transitions)-1].At }
-
 // await waits until a job is in a state.
 func (r *replica) await(id, state string) (rec record) {
 	r.t.Helper()
@@ -267,11 +305,13 @@ func (r *replica) await(id, state string) (rec record) {
 	return rec
 }
 
-// gate is a script that goes on when its file is there, and the file.
+// scriptGate is a script that goes on when its file is there, and the file. It does not
+// outlive the test.
 func scriptGate(t *testing.T) (script, file string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "gate")
-	return "while [ ! -e " + file + " ]; do sleep 0.1; done", file
+	dir := t.TempDir()
+	file = filepath.Join(dir, "gate")
+	return "while [ -d " + dir + " ] && [ ! -e " + file + " ]; do sleep 0.1; done", file
 }
 
 func open(t *testing.T, gate string) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -54,7 +55,7 @@ func (r *replica) went(j job) string {
 func TestA18_TheBestOfSeveralPlacesAndWhy(t *testing.T) {
 	t.Parallel()
 	shows(t, "A18")
-	s := newRouterStand(t, "router: {weights: {cost: 0.1, history: 1, affinity: 0.2, anti_affinity: 4, topology: 0.05}}\n",
+	s := newSteadyStand(t, "router: {weights: {cost: 0.1, history: 1, affinity: 0.2, anti_affinity: 4, topology: 0.05}}\n",
 		handPool{"cheap", "cost_per_job: 1, " + linuxPool}, handPool{"dear", "cost_per_job: 5, " + linuxPool},
 		handPool{"big", "cost_per_job: 9, capability: {tags: [linux], resources: {milli_cpu: 4000, memory_mib: 8192, features: [docker]}}"},
 		handPool{"sealed", "capability: {tags: [linux], protected: true}"})
@@ -78,16 +79,17 @@ func TestA18_TheBestOfSeveralPlacesAndWhy(t *testing.T) {
 	require.Greater(t, c.score(t, "d1", "topology"), c.score(t, "c1", "topology"), "it is farther, and in another zone")
 
 	// How long the same took there: both have run it, and the dear one was faster.
-	const slow = `if [ "$SPILLWAY_POOL" = cheap ]; then sleep 1.5; fi`
-	require.Equal(t, "c1", r.went(job{"id": "first", "name": "build", "script": slow}))
 	script, gate := scriptGate(t)
-	r.submit(job{"id": "fills", "script": script, "anti_affinity": "alone"})
-	require.Equal(t, "c1", r.await("fills", "running").Machine)
-	require.Equal(t, "d1", r.went(job{"id": "second", "name": "build", "script": slow}))
+	r.submit(job{"id": "first", "name": "build", "script": script, "anti_affinity": "alone"})
+	require.Equal(t, "c1", r.await("first", "running").Machine)
+	began := time.Now()
+	require.Equal(t, "d1", r.went(job{"id": "second", "name": "build", "script": "true"}))
+	took := time.Since(began)
 	require.Equal(t, "d1", r.went(job{"id": "apart", "script": "true", "anti_affinity": "alone"}), "not beside the other one")
+	require.Eventually(t, func() bool { return time.Since(began) > 3*took }, within, poll)
 	open(t, gate)
-	r.await("fills", "completed")
-	require.Equal(t, "d1", r.went(job{"id": "third", "name": "build", "script": slow}))
+	r.await("first", "completed")
+	require.Equal(t, "d1", r.went(job{"id": "third", "name": "build", "script": "true"}))
 	c = r.choice("third")
 	require.Greater(t, c.score(t, "c1", "history"), c.score(t, "d1", "history"))
 	require.Less(t, c.score(t, "d1", "sum"), c.score(t, "c1", "sum"))
@@ -109,7 +111,7 @@ func TestA18_TheBestOfSeveralPlacesAndWhy(t *testing.T) {
 func TestA18_WhoseJobGoesFirst(t *testing.T) {
 	t.Parallel()
 	shows(t, "A18")
-	s := newRouterStand(t, "", handPool{"shared", "capacity_per_instance: 2, " + linuxPool}, handPool{"team", "capability: {tags: [team], type: group, groups: [3]}"})
+	s := newSteadyStand(t, "", handPool{"shared", "capacity_per_instance: 2, " + linuxPool}, handPool{"team", "capability: {tags: [team], type: group, groups: [3]}"})
 	s.machine("a", "shared", "m1", "--capacity", "2")
 	s.machine("a", "team", "m2")
 	folder := t.TempDir()

@@ -107,7 +107,7 @@ func reloadOnHangup(hangups chan os.Signal, log *slog.Logger, path string, cp *c
 		}
 	})
 	return func() {
-		signal.Stop(hangups)
+		signal.Ignore(syscall.SIGHUP) // it comes too late, and must not kill what ends in order
 		close(hangups)
 		running.Wait()
 	}

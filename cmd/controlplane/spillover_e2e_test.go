@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spillway-ci/spillway/internal/peertest"
+	"github.com/spillway-ci/spillway/router"
 	"github.com/spillway-ci/spillway/store/storetest"
 )
 
@@ -37,7 +40,7 @@ func (r *replica) awaitRunners(pool string, n int) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
 		return strings.Count(r.must("runners", "--pool", pool, "-o", "json"), `"machine_id"`) == n
-	}, 30*time.Second, 50*time.Millisecond, "%v", r.err)
+	}, within, 5*poll, "%v", r.err)
 }
 
 // A6: jobs wait for the better pool while that can grow, and it is what grows; what it
@@ -47,15 +50,16 @@ func TestA6_JobsWaitForTheBetterPoolAndSpillOverWhenItIsFull(t *testing.T) {
 	shows(t, "A6")
 	redis := storetest.StartServer(t)
 	config := nearAndFar(t, redis.Addr, 0, 10)
-	config = regexp.MustCompile(`(name: near, capability.*)policy: {min: 1, max: 1}`).ReplaceAllString(config, "${1}spill_after: 1m, policy: {min: 0, max: 1}")
+	config = regexp.MustCompile(`(name: near, capability.*)policy: {min: 1, max: 1}`).ReplaceAllString(config, "${1}spill_after: 10m, policy: {min: 0, max: 1}")
 	r := startReplica(t, config)
 	r.awaitRunners("far", 1)
 
-	r.must("jobs", "submit", "--id", "long", "--tag", "linux", "--script", "sleep 8")
-	require.Eventually(t, func() bool { return strings.Contains(r.must("jobs", "show", "long", "-o", "json"), "RUNNING") }, 30*time.Second, 50*time.Millisecond, "%v", r.err)
+	script, gate := scriptGate(t)
+	r.submit(job{"id": "long", "script": script})
+	require.Equal(t, "near", r.await("long", "running").Pool, "though far had a free machine all the time")
 	require.Equal(t, "far", r.ranIn("next"), "near has one instance at most, and that is the first job's")
-	shown := r.must("jobs", "show", "long", "-o", "json")
-	require.Contains(t, shown, `"near"`, "though far had a free machine all the time")
+	open(t, gate)
+	r.await("long", "completed")
 
 	r.must("jobs", "submit", "--id", "held", "--tag", "nobody", "--script", "true")
 	require.Equal(t, map[string]string{"near": "no_match", "far": "no_match"}, r.outcomes("held"))
@@ -75,6 +79,7 @@ func TestA6_TheBetterPoolOfAnotherReplicaGoesFirst(t *testing.T) {
 	nobody, err := exec.LookPath("true")
 	require.NoError(t, err)
 	config = strings.Replace(config, filepath.Join(bin, "spillway-agent"), nobody, 1)
+	config = strings.Replace(config, "tick: 500ms", "tick: 500ms\ntimeouts: {heartbeat_every: 500ms}", 1)
 	runners := regexp.MustCompile(`runners: "([^"]+)"`)
 	elsewhere := peertest.FreeAddress(t)
 	a := startReplica(t, config)
@@ -83,10 +88,32 @@ func TestA6_TheBetterPoolOfAnotherReplicaGoesFirst(t *testing.T) {
 	b := startReplica(t, strings.ReplaceAll(config, runners.FindStringSubmatch(config)[1], elsewhere))
 	far := startAgent(t, elsewhere, "far")
 	b.awaitRunners("far", 1)
-	b.must("jobs", "submit", "--id", "long", "--tag", "linux", "--script", "sleep 5")
-	require.Eventually(t, func() bool { return strings.Contains(b.must("jobs", "show", "long", "-o", "json"), "RUNNING") }, 30*time.Second, 50*time.Millisecond, "%v", b.err)
-	require.Contains(t, b.must("jobs", "show", "long", "-o", "json"), `"near"`, "%v %v", near.log, far.log)
+	b.ranIn("first")
+	// known: b knows of the place, and that nobody waits for it.
+	known := func() bool {
+		return b.outcomes("first")["near"] == "elsewhere" && strings.Contains(b.must("explain-job", "first"), "Of its class 0 wait") &&
+			!slices.ContainsFunc(b.machines(), func(m machineView) bool { return m.Busy > 0 })
+	}
+
+	// Whoever has the better pool may be too slow for a job, which waits for a moment only.
+	script, gate := scriptGate(t)
+	began := time.Now()
+	for n := 0; ; n++ {
+		require.Eventually(t, known, within, 5*poll, "%v %v", near.log, b.err)
+		id := fmt.Sprint("long-", n)
+		b.submit(job{"id": id, "script": script})
+		long := b.await(id, "running")
+		if long.Pool == "near" {
+			break
+		}
+		waited := long.Transitions[1].At.Sub(long.Transitions[0].At) // as two clocks have it
+		require.Greater(t, waited, router.RemotePatience/2, "%s took it, though the better pool had a place", long.Pool)
+		require.Less(t, time.Since(began), within, "%v %v", near.log, far.log)
+		b.must("jobs", "cancel", id)
+		b.await(id, "canceled")
+	}
 	require.Equal(t, "far", b.ranIn("next"), "the better pool is full everywhere: %s", b.must("runners"))
+	open(t, gate)
 }
 
 // startAgent starts a machine by hand.

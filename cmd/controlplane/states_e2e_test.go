@@ -16,7 +16,7 @@ import (
 func TestA17_CanceledInEachState(t *testing.T) {
 	t.Parallel()
 	shows(t, "A17")
-	s := newRouterStand(t, "admission: {controllers: [{name: image-policy, scope: project, projects: [7], deadline: 1m}]}\n", handPool{"linux", linuxPool})
+	s := newSteadyStand(t, "admission: {controllers: [{name: image-policy, scope: project, projects: [7], deadline: 2m}]}\n", handPool{"linux", linuxPool})
 	policy := controller(t, "admission-image-policy", s.a().api, "-allow", "ruby:*")
 	cancel := func(r *replica, id, is string) {
 		t.Helper()
@@ -70,7 +70,7 @@ func TestA17_CanceledInEachState(t *testing.T) {
 func TestA17_EveryEndHasAReason(t *testing.T) {
 	t.Parallel()
 	shows(t, "A17")
-	s := newRouterStand(t, "", handPool{"linux", linuxPool})
+	s := newSteadyStand(t, "", handPool{"linux", linuxPool})
 	s.machine("a", "linux", "m1")
 	s.b().submit(
 		job{"id": "nowhere", "tags": []string{"solaris"}, "script": "true"},

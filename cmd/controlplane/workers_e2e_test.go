@@ -132,7 +132,7 @@ func registered(pool string) *coordinatorpb.RegisterPoolRequest {
 // quick is a replica without workers' instances, which gives silent ones up soon.
 func quick(t *testing.T, redis string) *replica {
 	t.Helper()
-	return startReplica(t, strings.Replace(coordinated(redis, ""), "tick: 500ms", "tick: 500ms\ntimeouts: {heartbeat_every: 500ms, silent: 4s, assign: 4s}", 1))
+	return startReplica(t, strings.Replace(coordinated(redis, ""), "tick: 500ms", "tick: 500ms\ntimeouts: {heartbeat_every: 500ms, silent: 10s, assign: 10s}", 1))
 }
 
 // C5: the worker ends a job at its time limit, gives a job to another when it is killed,
@@ -156,12 +156,15 @@ func TestC5_TheWorkersPart(t *testing.T) {
 	script, gate := scriptGate(t)
 	require.NoError(t, c.submit("py", "moves", script))
 	require.Equal(t, "worker:w1", first.await("moves", "running").Machine)
+	// The answer with the job has arrived, too: its script can be killed with the worker.
+	require.Eventually(t, func() bool { return len(descendants(t, w1.Process.Pid)) > 0 }, within, poll, "%v", w1.log)
 	for _, pid := range append(descendants(t, w1.Process.Pid), w1.Process.Pid) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w2 := first.worker("py", "w2")
 	require.Eventually(t, func() bool { return first.record("moves").Machine == "worker:w2" }, within, 5*poll, "%v", second.err)
 	require.Equal(t, 2, first.await("moves", "running").Attempt)
+	require.Eventually(t, func() bool { return len(descendants(t, w2.Process.Pid)) > 0 }, within, poll, "%v", w2.log)
 
 	// Told to leave: after its job, and with nothing left behind.
 	require.NoError(t, w2.Process.Signal(syscall.SIGTERM))
@@ -193,7 +196,7 @@ func TestC3_OneWorkerIsKeptIdle(t *testing.T) {
 	r := startReplica(t, fmt.Sprintf(`listen: {runners: "127.0.0.1:0", api: %q, metrics: "127.0.0.1:0"}
 store: {redis: {addrs: [%q]}}
 tick: 500ms
-timeouts: {heartbeat_every: 500ms, silent: 10s}
+timeouts: {heartbeat_every: 500ms}
 plugin_dir: %s
 providers:
   local: {plugin: spillway-provider-local, env: [PATH], config: {stop_grace: 2s, groups: [{name: linux, max: 3, command: %s}]}}

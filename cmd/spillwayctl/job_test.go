@@ -58,7 +58,7 @@ func TestPortForward(t *testing.T) {
 			local = m[1]
 		}
 		return m != nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	for range 3 {
 		conn, err := net.Dial("tcp", local)
 		require.NoError(t, err)

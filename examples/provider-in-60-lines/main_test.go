@@ -23,7 +23,7 @@ func TestContract(t *testing.T) {
 	require.NoError(t, err)
 	config, err := json.Marshal(map[string]any{"script": script, "groups": map[string]int{"g": 5}})
 	require.NoError(t, err)
-	providertest.RunBinary(t, bin, providertest.Subject{Config: config, Group: "g", Settle: 10 * time.Second},
+	providertest.RunBinary(t, bin, providertest.Subject{Config: config, Group: "g", Settle: 30 * time.Second},
 		"VMS="+t.TempDir(), "PATH="+os.Getenv("PATH"))
 }
 

@@ -46,7 +46,7 @@ func plugin(t *testing.T) (bin string, config []byte) {
 
 func TestContract(t *testing.T) {
 	bin, config := plugin(t)
-	providertest.RunBinary(t, bin, providertest.Subject{Config: config, Group: "g", Settle: 20 * time.Second},
+	providertest.RunBinary(t, bin, providertest.Subject{Config: config, Group: "g", Settle: 30 * time.Second},
 		"PLUGIN_UNIX_SOCKET_DIR="+t.TempDir(), "PATH="+os.Getenv("PATH"))
 }
 

@@ -29,6 +29,8 @@ import (
 const (
 	patience = time.Minute
 	tick     = 20 * time.Millisecond
+	// silent is how long a worker may stand still without being given up.
+	silent = 10 * time.Second
 )
 
 // interpreter is a Python that has grpcio, or the test is skipped.
@@ -89,11 +91,11 @@ func newStand(t *testing.T) *stand {
 	s, err := store.OpenEmbedded()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	timing := session.Options{Replica: "one", HeartbeatEvery: 200 * time.Millisecond, SilentAfter: 3 * time.Second, Grace: time.Second}
+	timing := session.Options{Replica: "one", HeartbeatEvery: 200 * time.Millisecond, SilentAfter: silent, Grace: time.Second}
 	d, err := session.NewDispatcher(s, timing)
 	require.NoError(t, err)
 	c, err := coordinator.New(d, session.NewJobs(d, s, s, nil), s, coordinator.Options{
-		Replica: "one", SilentAfter: 3 * time.Second,
+		Replica: "one", SilentAfter: silent,
 		Configured: func() []coordinator.Configured { return nil },
 		Replace:    func(pools []spillway.Pool) error { d.SetPools(pools); return nil },
 	})
