@@ -2,6 +2,7 @@ package scaler
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +63,53 @@ func TestI3_WhatTheGroupReplacesIsComing(t *testing.T) {
 		r.tick()
 	}
 	require.Contains(t, r.taken(), "set3|2", "nor does anybody wait for ever")
+}
+
+// Two of the four that the group wants were never launched, and may come yet. Then a
+// boot that had failed ends, and the number falls with it: as many are coming as before.
+func TestI3_WhatFellWithTheNumberHidesNobodyWhoIsComing(t *testing.T) {
+	r := newRig(newWorld())
+	r.status.RemovalHalt = "suspended"
+	r.pend(2)
+	r.tick()
+	r.list = r.list[:1]
+	r.pass(10 * time.Minute)
+	r.tick()
+	r.tick()
+	require.Contains(t, r.taken(), "set4|2", "the one has failed, the other never came")
+	r.list = slices.Delete(r.list, 2, 3)
+	r.pend(3)
+	r.pass(5 * time.Second)
+	r.tick()
+	require.Equal(t, 3, r.pool.offer.Load().Coming)
+	require.NotContains(t, r.taken(), "set5|4")
+
+	r.list, r.status.Desired = r.list[1:], 3
+	r.pass(5 * time.Second)
+	r.tick()
+	r.tick()
+	require.Equal(t, 3, r.pool.offer.Load().Coming)
+	require.NotContains(t, r.taken(), "set4|3", "each of the three jobs has its own")
+}
+
+// The number fell with an instance that is being ended: another that a short list
+// doesn't have is still there.
+func TestTheNumberFallsOnceWithEachThatEnds(t *testing.T) {
+	r := newRig(newWorld())
+	r.pend(4)
+	r.tick()
+	r.list = r.list[:3]
+	r.pass(5 * time.Second)
+	r.tick()
+	r.list[0].State = pluginsdk.StateDeleting
+	r.list, r.status.Desired = r.list[:2], 3
+	r.pass(5 * time.Second)
+	r.tick()
+	require.True(t, r.pool.book.Has("i-2"))
+	r.list, r.status.Desired = r.list[:1], 2
+	r.pass(5 * time.Second)
+	r.tick()
+	require.False(t, r.pool.book.Has("i-1") && r.pool.book.Has("i-2"), "now one has ended")
 }
 
 func TestI3_ARefusalSaysNothingOfTheCallBefore(t *testing.T) {

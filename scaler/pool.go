@@ -249,15 +249,27 @@ func (p *Pool) look(ctx context.Context, now time.Time) {
 		return
 	}
 	p.seen.err = nil
-	p.checkDrift(now, status)
-	gap := p.gap(p.book.Census(now))
+	lowered := p.checkDrift(now, status)
+	before := p.book.Census(now)
+	gap := p.gap(before)
 	p.seen.status, p.seen.at, p.seen.mustLook = status, now, false
 	p.book.Listed(now, listed(list))
-	if c := p.book.Census(now); c.Absent > 0 {
-		p.book.WriteOff(now, c.Live-c.Removing-status.Desired)
-	}
+	p.writeOff(now, before, lowered)
 	p.countFailures(now, status.Failures)
 	p.expect(now, gap)
+}
+
+// writeOff drops what has left the list together with the group's number: as many as
+// the book is above the number, or as the number was lowered by now, but for those that
+// the list shows as ending. The book alone doesn't tell where a part of the number was
+// never launched: what has left would be taken for that part, which may come yet.
+func (p *Pool) writeOff(now time.Time, before roster.Census, lowered int) {
+	c := p.book.Census(now)
+	if c.Absent == 0 {
+		return
+	}
+	lowered -= max(0, c.Removing-before.Removing)
+	p.book.WriteOff(now, max(c.Live-c.Removing-p.seen.status.Desired, lowered))
 }
 
 // expect notes since when what the group wants and doesn't have is on its way, where
@@ -278,14 +290,16 @@ func (p *Pool) gap(c roster.Census) int {
 	return max(0, p.seen.status.Desired-(c.Live-c.Removing-c.Absent))
 }
 
-// checkDrift tells when somebody else has changed the group's desired number.
-func (p *Pool) checkDrift(now time.Time, status pluginsdk.GroupStatus) {
+// checkDrift tells when somebody else has changed the group's desired number, and
+// returns by how many they have lowered it.
+func (p *Pool) checkDrift(now time.Time, status pluginsdk.GroupStatus) (lowered int) {
 	if p.seen.at.IsZero() || p.seen.mustLook || status.Desired == p.seen.status.Desired {
-		return
+		return 0
 	}
 	p.events.changed(ChangeInfo{Pool: p.Name(), At: now, Change: roster.Change{
 		Kind: "drift", Detail: fmt.Sprintf("somebody else set desired from %d to %d", p.seen.status.Desired, status.Desired),
 	}})
+	return max(0, p.seen.status.Desired-status.Desired)
 }
 
 // countFailures cools the pool off for each new failure of something that the

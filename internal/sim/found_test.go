@@ -82,6 +82,30 @@ cloud:
   p1: {errors: [{from: 5m, to: 20m, kind: capacity, ratio: 1.0, delivery: activity}]}
 jobs: [{at: 584s, id: j, count: 5, tags: [x], duration: 60s}]
 `,
+		// A boot that had failed ends when its hook runs out, and the number falls with it.
+		// Until three lists had missed it, one of those that never came seemed to have.
+		"what ends with the number hides nobody who is coming": `
+seed: 74109
+config: {pools: [{name: a, capability: {tags: [x]}, policy: {max: 8}}]}
+cloud: {a: {partial: 0.5, never_register: {every: 4}, launch_hook: 11m, halts: [{from: 0s, to: 15m, removal: suspended}]}}
+jobs: [{at: 70s, id: j, count: 7, tags: [x], duration: 900s}]
+`,
+	} {
+		t.Run(name, func(t *testing.T) { clean(t, story) })
+	}
+}
+
+// In these a job waited for a launch that didn't come.
+func TestI4_StoriesThatRandomOnesHaveFound(t *testing.T) {
+	for name, story := range map[string]string{
+		// The book of handed-out jobs is lost, and then has three of the four that a machine
+		// runs. GitLab shows the fourth: its place is not free for the job that waits.
+		"a job from before the book takes its place": `
+mode: route
+config: {pools: [{name: a, capability: {tags: [x]}, capacity_per_instance: 4}]}
+jobs: [{at: 1814s, id: j1, tags: [x], duration: 900s}, {at: 2462s, id: j2, count: 4, tags: [x], duration: 900s}]
+events: [{at: 2365.727s, store: {fault: wiped}}]
+`,
 	} {
 		t.Run(name, func(t *testing.T) { clean(t, story) })
 	}
@@ -117,6 +141,17 @@ cloud: {a: {auto_replace: true, halts: [{from: 4m, to: 10m, removal: suspended}]
 jobs: [{at: 100s, id: j1, tags: [x], duration: 60s}, {at: 402s, id: j2, tags: [x], duration: 60s}]
 events: [{at: 280.077s, interrupt: {pool: a, nth: 0, notice: 2m, kind: spot, via: machine}}]
 `,
+		// The pool is full until an instance that was used up has gone, which the next list
+		// shows.
+		"room that has just come is seen with the next list": `
+seed: 71587
+config:
+  pools:
+    - {name: p0, capability: {tags: [x, y]}, spill_after: 5m, policy: {max: 5, idle_time: 10m, max_uses: 1}}
+    - {name: p1, capability: {tags: [x]}, priority: 1, capacity_per_instance: 4, policy: {max: 7, idle_time: 0s}}
+cloud: {p0: {boot: {p50: 40s, p95: 2m}, termination_hook: 1h}}
+jobs: [{at: 1612s, id: j1, count: 4, tags: [y], duration: 900s}, {at: 2017s, id: j2, count: 12, tags: [x], duration: 5s}]
+`,
 		// Somebody ends an instance that no list has had, and a hook holds it: the number
 		// falls, and that one bills more than it says can't be known.
 		"what ends before anybody has seen it is not counted": `
@@ -146,6 +181,29 @@ jobs: [{at: 1983s, id: j, count: 4, tags: [p0], duration: 300s}]
 events:
   - {at: 1910.787s, replica: {n: 0, fault: kill, restart_after: 50s}}
   - {at: 2279.315s, replica: {n: 0, fault: pause, restart_after: 15s}}
+`,
+		// A runner is deleted in GitLab before any list has named its machine, which then asks
+		// for jobs as others do: only that no list ever names it tells, and not at once.
+		"whose a deleted runner was is known from before only": `
+seed: 70818
+mode: route
+config:
+  gitlab: {url: 'https://gitlab.example.com', api_token: {env: TOKEN}, route: {server_url: 'grpc://spillway.example.com:7704', front: false}}
+  pools: [{name: a, capability: {tags: [x]}, policy: {max: 3}, mode: route, gitlab: {runner_id: 7, token: {env: RUNNER}}, observe: {metrics: {}}}]
+cloud: {a: {partial: 0.5}}
+jobs: [{at: 1441s, id: j, count: 4, tags: [x], duration: 60s}]
+events: [{at: 1504.041s, runner: {pool: a, nth: 1, fault: deleted}}]
+`,
+		// The same where GitLab isn't asked about its runners: that one was deleted can't be
+		// known at all.
+		"that a runner was deleted is not known where nobody asks": `
+seed: 70818
+config:
+  gitlab: {url: 'https://gitlab.example.com', route: {server_url: 'grpc://spillway.example.com:7704'}}
+  pools: [{name: a, capability: {tags: [x]}, policy: {max: 3}, mode: route, gitlab: {token: {env: RUNNER}}}]
+cloud: {a: {partial: 0.5}}
+jobs: [{at: 1441s, id: j, count: 4, tags: [x], duration: 60s}]
+events: [{at: 1504.041s, runner: {pool: a, nth: 1, fault: deleted}}]
 `,
 		// Whoever asks for a job after the store was wiped leaves the machines the time to
 		// tell of it, after the last time too.

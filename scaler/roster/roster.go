@@ -158,8 +158,8 @@ func (r *Roster) endedEarly(now time.Time, in *Instance) {
 }
 
 // WriteOff drops up to n instances that are missing from the last list. The group's
-// number fell below what is in the book: whoever ended them lowered it with them,
-// so there is no need to wait for more lists. One that is still heard serves on.
+// number fell by as many: whoever ended them lowered it with them, so there is no need
+// to wait for more lists. One that is still heard serves on.
 func (r *Roster) WriteOff(now time.Time, n int) {
 	for _, id := range r.ids() {
 		in := r.Instances[id]
