@@ -157,6 +157,11 @@ func (g *gitlab) refresh() {
 		}
 	}
 	g.board = b
+	for _, s := range b.runners {
+		for _, system := range s.Systems {
+			g.named[spillway.MachineID(system)] = true
+		}
+	}
 	for _, r := range w.replicas {
 		if r.working() {
 			r.watch.SetPools(w.watched())
@@ -192,6 +197,19 @@ func (g *gitlab) states() map[int64]collect.RunnerState {
 		}
 	}
 	return out
+}
+
+// strikesOffAfter is how long after its first contact a machine that no list names is taken
+// for one whose runner is gone: what asks for jobs through us has a name that lists have.
+const strikesOffAfter = 10 * time.Minute
+
+// gone reports whether a machine's runner was deleted, and that can be known. GitLab must be
+// asked, and of a deleted runner it doesn't say whose it was: that it was this machine's an
+// earlier list must have shown, or that for long none has named it.
+func (g *gitlab) gone(r *runner) bool {
+	w, s := g.world, g.world.sight(r.pool)
+	struckOff := s.mode != evidence.Observe && w.now.Sub(r.bornAt) > strikesOffAfter
+	return g.deleted[r.id] && s.asked && (g.named[r.id] || struckOff)
 }
 
 var errNoBoard = errors.New("nobody has listed GitLab's jobs yet")

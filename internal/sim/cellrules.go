@@ -46,6 +46,14 @@ func (c *rules) begins(r *runner, x *execution) {
 	origin.stays[id] = &stay{w, r, x}
 }
 
+// countedAnew reports whether a job is at an attempt of another cell's whose store has lost
+// everything since that was handed over: it counts from one again, so that an attempt of
+// the same name may come.
+func (c *rules) countedAnew(j *jobStory) bool {
+	origin, _ := c.world.home(j.id)
+	return origin != c.world && origin.faults.wiped.After(j.at)
+}
+
 // handsOver checks I11 and I14 of a job that goes to another cell: it has waited for long
 // enough, nobody here has a free place for it, and nobody runs it.
 func (c *rules) handsOver(m *cellMachine, a *router.Assignment, free map[string]bool) {

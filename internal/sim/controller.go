@@ -67,7 +67,7 @@ func (c *controller) connect() {
 			}
 			return
 		}
-		c.replica = nil
+		c.alone()
 	}
 	w.after(retryEvery, c.connect)
 }
@@ -87,14 +87,19 @@ func (c *controller) choose() *replica {
 	return working[int(h.Sum32())%len(working)]
 }
 
-// disconnect is the stream breaking. What it was asked is forgotten with it.
+// disconnect is the stream breaking.
 func (c *controller) disconnect() {
 	if c.replica == nil {
 		return
 	}
+	c.alone()
+	c.world.after(retryEvery, c.connect)
+}
+
+// alone forgets the stream, and what it was asked over it.
+func (c *controller) alone() {
 	c.replica, c.asked, c.thinking = nil, nil, false
 	c.life++
-	c.world.after(retryEvery, c.connect)
 }
 
 // review is a batch of jobs that it is shown.
@@ -184,9 +189,9 @@ func (w *world) control(a scenario.Control) {
 		switch a.Fault {
 		case scenario.ControllerGone:
 			c.gone = until
-			if r := c.replica; r != nil {
+			if r, id := c.replica, c.id; r != nil {
 				c.disconnect()
-				r.heard(func() { r.reviewer.disconnected(c.id) })
+				r.heard(func() { r.reviewer.disconnected(id) })
 			}
 			w.agenda.plan(until, c.connect)
 		case scenario.ControllerSilent:

@@ -241,12 +241,13 @@ func (r *replica) resume() {
 	r.renewClaims()            // before anybody takes them for given up
 	r.setPools(r.world.config) // a reload may have been missed
 	for _, m := range r.engine.Machines() {
-		if stream := r.streams[m.ID]; stream != nil && !stream.dead {
+		switch stream := r.streams[m.ID]; {
+		case stream != nil && !stream.dead:
 			r.heartbeat(stream)
 			for _, o := range stream.takeResults() {
 				stream.report(o)
 			}
-		} else {
+		case r.cellMachine(m.ID) == nil: // one of another cell is in this process, and stood still with it
 			r.disconnected(m.ID)
 		}
 	}

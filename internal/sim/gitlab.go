@@ -35,12 +35,16 @@ type gitlab struct {
 	// What somebody did to runners in GitLab, by machine. Each instance has a runner of
 	// its own there.
 	deleted, paused map[spillway.MachineID]bool
+	// named are those whose runner the board has named: whose a deleted one was is known
+	// from before.
+	named map[spillway.MachineID]bool
 }
 
 func newGitLab(w *world) *gitlab {
 	g := &gitlab{
 		world: w, rng: rand.New(rand.NewPCG(w.story.Seed, 4)),
 		jobs: memstore.New(func() time.Time { return w.now }), deleted: make(map[spillway.MachineID]bool), paused: make(map[spillway.MachineID]bool),
+		named: make(map[spillway.MachineID]bool),
 	}
 	g.jobs.Changed = w.rec.jobChanged
 	return g

@@ -101,7 +101,9 @@ func (v *reviewer) act() {
 	for _, b := range v.engine.Plan(now) {
 		if c := v.streams[b.Instance]; c != nil {
 			v.world.rules.shown(c.name, &b)
-			c.review(b)
+			if c.replica == v.replica && c.id == b.Instance { // else it goes to a stream that is broken already
+				c.review(b)
+			}
 		}
 	}
 	v.write()

@@ -247,24 +247,26 @@ func (c *rules) ticked(r *replica) {
 	w := c.world
 	if !w.faults.settled(w.now, settleTime) || len(w.waiting()) == 0 {
 		for _, p := range c.watched {
-			p.starving = 0
+			p.starving, p.full = 0, false
 		}
 		return
 	}
 	blocked := r.blocked()
 	waiting := r.throttled() // not for long: their jobs stay theirs
+	room := make(map[string]int)
 	due := w.attribute(func(s *site, t *truth) int {
+		room[s.pool] = t.room()
 		if blocked[s.pool] && !waiting[s.pool] {
 			return 0
 		}
-		return t.room() * t.placesOfNew()
+		return room[s.pool] * t.placesOfNew()
 	})
 	for _, s := range w.clouds {
 		p := c.pool(s.pool)
 		held := r.holds(s.pool)
 		switch {
 		case !held:
-		case due.Pools[s.pool].Launch == 0 || !p.turned || waiting[s.pool]:
+		case due.Pools[s.pool].Launch == 0 || !p.turned || waiting[s.pool] || p.full:
 			p.starving = 0
 		default:
 			if p.starving++; p.starving > c.launchWithin() {
@@ -273,7 +275,7 @@ func (c *rules) ticked(r *replica) {
 			}
 		}
 		if held {
-			p.turned = false
+			p.turned, p.full = false, room[s.pool] == 0
 		}
 	}
 }
@@ -332,7 +334,7 @@ func (c *rules) assigned(to *runner, ref router.JobRef) {
 
 // jobChanged checks I10: a job ends once. It reports whether the change is one.
 func (c *rules) jobChanged(j *jobStory, to spillway.JobState) bool {
-	if !j.state.Terminal() {
+	if !j.state.Terminal() || to == spillway.Pending && c.countedAnew(j) {
 		return true
 	}
 	if to != spillway.Pending { // the store may have forgotten it: it is pushed and found again

@@ -69,10 +69,11 @@ func (t *truth) count(w *world, in Instance) {
 	}
 }
 
-// deaf reports whether a machine is given no jobs, whatever it could take.
+// deaf reports whether a machine is given no jobs, whatever it could take, and that can be
+// known.
 func (w *world) deaf(r *runner) bool {
 	if w.gitlab != nil {
-		return r.quit || w.gitlab.deleted[r.id] || w.gitlab.paused[r.id]
+		return r.quit || w.gitlab.gone(r) || w.gitlab.paused[r.id]
 	}
 	return r.replica == nil
 }
@@ -224,6 +225,7 @@ type poolWatch struct {
 	unasked  map[string]bool      // instances that it has launched for those
 	starving int                  // ticks in a row in which a launch was due and none came
 	turned   bool                 // it had a turn since the last tick
+	full     bool                 // it had no room at the last tick: a list must show that it has some
 	spare    int                  // places that its last launch has beyond what it was for [jobs]
 	sparedAt time.Time
 
