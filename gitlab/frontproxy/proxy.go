@@ -61,6 +61,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// know whether the client still sends. If it does, the connection stays open for a
 	// moment after the answer; a reset would overtake it.
 	r = r.WithContext(r.Context())
+	w = silent100{w}
 	switch what, job := classify(r.Method, r.URL.Path, p.root); {
 	case what == jobRequest:
 		p.jobRequest(w, r)
@@ -78,6 +79,20 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.reverse.ServeHTTP(w, r)
 	}
 }
+
+// silent100 leaves it to net/http to tell a client to go on, which it does as soon as the
+// body is read: not before GitLab has said so. Passed on as well it could come twice.
+type silent100 struct{ http.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w silent100) WriteHeader(code int) {
+	if code != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Unwrap is for [http.ResponseController].
+func (w silent100) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // exchange is a request that is more than passed on.
 type exchange struct {
