@@ -54,14 +54,15 @@ func TestDefaults(t *testing.T) {
 		Name: "linux", Capability: spillway.Capability{Tags: []string{"docker"}, Type: spillway.InstanceType},
 		CapacityPerInstance: 1, Provider: "mine", Group: "linux",
 	}}, c.SpillwayPools())
-	require.Equal(t, map[string]policy.Policy{"linux": {
+	rules, life := c.RulesOf("linux")
+	require.Equal(t, policy.Policy{
 		Need: policy.Queue, Max: 10, CapacityPerInstance: 1, IdleTime: 10 * time.Minute,
 		MaxRemovalsPerTick: 10, InPercentBudget: 0, Step: 1, StepWait: 15 * time.Minute,
-	}}, c.Policies())
-	require.Equal(t, map[string]config.Lifecycle{"linux": {
+	}, rules)
+	require.Equal(t, config.Lifecycle{
 		IdleTime: 10 * time.Minute, RegisterTimeout: 10 * time.Minute, SilentTimeout: 30 * time.Minute,
 		SecondLook: 2 * time.Second, SilentAfter: 45 * time.Second,
-	}}, c.Lifecycles())
+	}, life)
 }
 
 func TestEveryPolicySettingArrives(t *testing.T) {
@@ -94,17 +95,18 @@ pools:
       paused: true
 `))
 	require.NoError(t, err)
+	rules, life := c.RulesOf("a")
 	require.Equal(t, policy.Policy{
 		Need: policy.Step, Min: 1, Max: 9, CapacityPerInstance: 4, IdleCount: 2, IdleFactor: 0.25, IdleTime: time.Minute,
 		Tolerance:          0.1,
 		Out:                policy.Rules{Stabilization: time.Second, Cooldown: 2 * time.Second, StepLimit: 3},
 		In:                 policy.Rules{Stabilization: 4 * time.Second, Cooldown: 5 * time.Second, StepLimit: 6},
 		MaxRemovalsPerTick: 8, InPercentBudget: 50, Step: 2, StepWait: 3 * time.Minute, Paused: true,
-	}, c.Policies()["a"])
+	}, rules)
 	require.Equal(t, config.Lifecycle{
 		IdleTime: time.Minute, MaxUses: 7, RegisterTimeout: 4 * time.Minute, SilentTimeout: 5 * time.Minute,
 		SilentAfter: time.Minute, SecondLook: 2 * time.Second,
-	}, c.Lifecycles()["a"])
+	}, life)
 	require.Equal(t, spillway.Pool{
 		Name: "a", Priority: 3, CapacityPerInstance: 4, MaxUses: 7, CostPerJob: 0.5, Provider: "mine", Group: "asg-a",
 		Capability: spillway.Capability{
@@ -119,8 +121,7 @@ func TestRulesOfOnePool(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range c.Pools {
 		rules, life := c.RulesOf(p.Name)
-		require.Equal(t, c.Policies()[p.Name], rules)
-		require.Equal(t, c.Lifecycles()[p.Name], life)
+		require.Equal(t, []any{p.Policy.Max, p.Policy.IdleTime}, []any{rules.Max, life.IdleTime})
 		same, known := c.Pool(p.Name)
 		require.True(t, known)
 		require.Equal(t, p, same)
@@ -169,9 +170,11 @@ func TestRoundTrip(t *testing.T) {
 			same, err := again.YAML()
 			require.NoError(t, err)
 			require.Equal(t, string(whole), string(same))
-			require.Equal(t, c.Policies(), again.Policies())
-			require.Equal(t, c.Lifecycles(), again.Lifecycles())
 			for i, p := range c.SpillwayPools() {
+				rules, life := c.RulesOf(p.Name)
+				sameRules, sameLife := again.RulesOf(p.Name)
+				require.Equal(t, rules, sameRules)
+				require.Equal(t, life, sameLife)
 				require.Equal(t, p.Capability.Fingerprint(), again.SpillwayPools()[i].Capability.Fingerprint())
 			}
 		})

@@ -43,24 +43,6 @@ func (c *Config) SpillwayPools() []spillway.Pool {
 // yet: a valid one that takes no job, since no project has that id.
 var unknownCapability = spillway.Capability{Tags: []string{"(asked of GitLab)"}, Type: spillway.ProjectType, Projects: []int64{math.MaxInt64}}
 
-// Policies are the pools' policies by name.
-func (c *Config) Policies() map[string]policy.Policy {
-	m := make(map[string]policy.Policy, len(c.Pools))
-	for i := range c.Pools {
-		m[c.Pools[i].Name] = c.Pools[i].policy()
-	}
-	return m
-}
-
-// Lifecycles are the pools' times by name.
-func (c *Config) Lifecycles() map[string]Lifecycle {
-	m := make(map[string]Lifecycle, len(c.Pools))
-	for i := range c.Pools {
-		m[c.Pools[i].Name] = c.lifecycle(&c.Pools[i])
-	}
-	return m
-}
-
 // RulesOf are the policy and the times of one pool; zero for one that there isn't.
 func (c *Config) RulesOf(name string) (policy.Policy, Lifecycle) {
 	p := c.pool(name)

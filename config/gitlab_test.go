@@ -158,9 +158,10 @@ func TestMaxUsesIsOfModesThatCount(t *testing.T) {
 		require.NoError(t, err)
 		p := c.SpillwayPools()[0]
 		require.Equal(t, want.uses, p.MaxUses, mode)
-		require.Equal(t, want.uses, c.Lifecycles()[p.Name].MaxUses, mode)
+		rules, life := c.RulesOf(p.Name)
+		require.Equal(t, want.uses, life.MaxUses, mode)
 		require.Equal(t, want.capacity, p.CapacityPerInstance, mode)
-		require.Equal(t, want.capacity, c.Policies()[p.Name].CapacityPerInstance, mode)
+		require.Equal(t, want.capacity, rules.CapacityPerInstance, mode)
 		warned := 0
 		for _, w := range c.Warnings() {
 			if strings.Contains(w.Text, "nothing counts them by instance") {

@@ -255,6 +255,25 @@ func (l *originLink) spill(id string) {
 	l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Spill{Spill: &cellsv1.Spill{Job: jobNamed(id), Attempt: 1, Beat: l.beat}}})
 }
 
+// given is spill, until the job is taken.
+func (l *originLink) given(id string) {
+	l.t.Helper()
+	l.spill(id)
+	l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att(id))
+}
+
+// refused is why the peer doesn't welcome us.
+func (l *originLink) refused() error {
+	l.t.Helper()
+	select {
+	case err := <-l.err:
+		return err
+	case m := <-l.from:
+		require.Fail(l.t, "it was welcomed", "%v", m)
+		return nil
+	}
+}
+
 func jobNamed(id string) *typesv1.Job {
 	return &typesv1.Job{
 		Id: id, Script: "echo " + canary, Env: map[string]string{"SECRET": canary}, Requirement: &typesv1.Requirement{Tags: []string{"linux"}}, MaxAttempts: 3,
@@ -292,8 +311,7 @@ func TestAJobIsTakenAndItsResultComesBack(t *testing.T) {
 		w := l.welcomed()
 		require.Equal(t, "b", w.GetCell())
 		require.Equal(t, 3*time.Second, w.GetEndWithin().AsDuration())
-		l.spill("1")
-		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		l.given("1")
 		ref := p.claimed("cell/a/1/1")
 		l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
 		p.apply(ref, spillway.Failed, spillway.JobResult{State: spillway.Failed, Reason: spillway.ScriptFailure, ExitCode: 3, Output: []byte("oh")})
@@ -357,8 +375,7 @@ func TestAnEndThatNoMachineHasSaidIsWaitedFor(t *testing.T) {
 		l := p.dial()
 		l.hello(7)
 		l.welcomed()
-		l.spill("1")
-		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		l.given("1")
 		p.claimed("cell/a/1/1")
 		l.report(cellsv1.AttemptState_ATTEMPT_STATE_RUNNING, att("1"))
 		began := time.Now()
@@ -375,8 +392,7 @@ func TestTheOriginTakesAJobBackThatHasNotBegun(t *testing.T) {
 		l := p.dial()
 		l.hello(7)
 		l.welcomed()
-		l.spill("1")
-		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		l.given("1")
 		l.say(&cellsv1.OriginMessage{Message: &cellsv1.OriginMessage_Cancel{Cancel: &cellsv1.Cancel{JobId: "1", Attempt: 1, TakeBack: true}}})
 		l.report(cellsv1.AttemptState_ATTEMPT_STATE_REFUSED, att("1"))
 	})
@@ -390,8 +406,7 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 		l := first.dial()
 		l.hello(7)
 		l.welcomed()
-		l.spill("1")
-		l.report(cellsv1.AttemptState_ATTEMPT_STATE_TAKEN, att("1"))
+		l.given("1")
 		ref := first.claimed("cell/a/1/1")
 
 		newer := second.dial()

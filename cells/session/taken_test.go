@@ -44,12 +44,8 @@ func TestAnOlderLinkDoesNotTakeThePlaceOfANewerOne(t *testing.T) {
 		}}, "b-1", nil)
 		l := p.dial()
 		l.hello(5)
-		select {
-		case err := <-l.err:
-			require.Equal(t, codes.Aborted, status.Code(err), "%v", err)
-		case m := <-l.from:
-			require.Fail(t, "it was welcomed", "%v", m)
-		}
+		err := l.refused()
+		require.Equal(t, codes.Aborted, status.Code(err), "%v", err)
 		kept, err := s.Settings(t.Context(), "cells-link")
 		require.NoError(t, err)
 		require.JSONEq(t, newer, string(kept["a"]))
@@ -72,12 +68,8 @@ func TestALinkThatOthersWriteOverIsTriedAgain(t *testing.T) {
 		}}, "b-1", nil)
 		l := p.dial()
 		l.hello(5)
-		select {
-		case err := <-l.err:
-			require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
-			require.ErrorContains(t, err, "try again")
-		case m := <-l.from:
-			require.Fail(t, "it was welcomed", "%v", m)
-		}
+		err := l.refused()
+		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, "try again")
 	})
 }

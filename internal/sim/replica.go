@@ -115,10 +115,10 @@ func (r *replica) setPools(c *config.Config) {
 		r.watch.SetPools(w.watched())
 	}
 	var names []string
-	policies := c.Policies()
 	for _, p := range w.pools() {
+		rules, _ := c.RulesOf(p.Name)
 		cfg := scaler.PoolConfig{
-			Pool: p, Policy: policies[p.Name], Rules: w.rosterRules(p.Name), Refresh: w.story.Tick,
+			Pool: p, Policy: rules, Rules: w.rosterRules(p.Name), Refresh: w.story.Tick,
 			Now: func() time.Time { return w.now },
 		}
 		pool := old[p.Name]
@@ -176,7 +176,7 @@ func (r *replica) machines() scaler.Machines {
 
 // rosterRules are those of a pool under the present configuration.
 func (w *world) rosterRules(pool string) roster.Rules {
-	p, l := w.config.Policies()[pool], w.config.Lifecycles()[pool]
+	p, l := w.config.RulesOf(pool)
 	return roster.Rules{
 		Capacity: p.CapacityPerInstance, Max: p.Max, MaxUses: l.MaxUses, IdleTime: l.IdleTime,
 		RegisterTimeout: l.RegisterTimeout, SilentAfter: l.SilentAfter, SilentTimeout: l.SilentTimeout, MaxAge: l.MaxAge, DrainTimeout: l.DrainTimeout,
